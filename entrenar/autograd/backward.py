@@ -1,6 +1,8 @@
 """Walking the tape backward: one loop, newest node first, cotangents by edge."""
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -20,12 +22,25 @@ def backward(tensor: Any, gradient: Any = None, retain_graph: bool | None = None
     Raises GraphError where there is no graph, or a freed one; ValueError/TypeError for a cotangent that does not fit.
     """
     roots, seeds = _roots(tensor, gradient, create_graph)
+    _watch(roots)
     cot = run(roots, seeds, retain_graph=create_graph if retain_graph is None else retain_graph,
               create_graph=create_graph)
     given: set[int] = {id(raw(s)) for s in seeds}
     for leaf, g in cot.items():
         if isinstance(leaf, Tensor):
             _accumulate(leaf, g, given, create_graph)
+
+
+_WALKED: weakref.WeakSet[Any] = weakref.WeakSet()  # roots of backward calls that somebody still holds
+MANY = 1000
+
+
+def _watch(roots: Iterable[Any]) -> None:
+    """Warn once when a thousand losses, each with its tape, are kept alive (usually in a history list)."""
+    _WALKED.update(e for e in roots if isinstance(e, Node))
+    if len(_WALKED) == MANY:
+        warnings.warn(f"{MANY} tensors that backward was called on are still alive, each with its tape: "
+                      "keep loss.item() in a history, not loss", RuntimeWarning, stacklevel=4)
 
 
 def _accumulate(leaf: Tensor, g: Any, given: set[int], create_graph: bool) -> None:
@@ -128,7 +143,7 @@ def run(roots: Iterable[Any], seeds: Iterable[Any], *, retain_graph: bool, creat
     nodes = reachable(cot)
     live = None if keep is None else _leading_to(nodes, keep, cut)
     found: dict[Any, Any] = {}
-    anomaly = mode().anomaly
+    anomaly, hooked = mode().anomaly, bool(HOOKS)
     if anomaly is not None:
         anomaly.before(nodes, cot)
     with np.errstate(all="ignore"), Changed(grad=True) if create_graph else nullcontext():
@@ -138,7 +153,7 @@ def run(roots: Iterable[Any], seeds: Iterable[Any], *, retain_graph: bool, creat
                 continue
             if g.__class__ is np.float64 or g.__class__ is np.float32:
                 g = np.asarray(g)
-            if HOOKS and node in HOOKS:
+            if hooked and node in HOOKS:
                 g = call_hooks(node, g)
             if keep is not None:
                 if node in keep:
@@ -169,7 +184,7 @@ def run(roots: Iterable[Any], seeds: Iterable[Any], *, retain_graph: bool, creat
                 node.saved = None
         leaves = {e: settle(g) if g.__class__ is not Tensor else g for e, g in cot.items() if isinstance(e, Tensor)}
         for leaf, g in leaves.items():
-            if HOOKS and leaf in HOOKS:
+            if hooked and leaf in HOOKS:
                 leaves[leaf] = call_hooks(leaf, g)
     if keep is None:
         return leaves

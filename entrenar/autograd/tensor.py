@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,13 +43,9 @@ class Tensor:
         return Tensor(np.array(values, dtype=default_dtype()).reshape(-1), requires_grad)
 
     # what it is -----------------------------------------------------------------------------------------------
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.data.shape  # type: ignore[no-any-return]
-
-    @property
-    def dtype(self) -> DType:
-        return self.data.dtype  # type: ignore[no-any-return]
+    # attrgetter runs in C: the pullbacks ask every leaf edge for these two
+    shape: tuple[int, ...] = property(attrgetter("data.shape"), doc="Sizes of the axes.")  # type: ignore[assignment]
+    dtype: DType = property(attrgetter("data.dtype"), doc="The NumPy dtype.")  # type: ignore[assignment]
 
     @property
     def ndim(self) -> int:

@@ -1,0 +1,39 @@
+"""F3: every op, declared once.  Importing this package installs operators and methods on Tensor."""
+from types import ModuleType
+from typing import Any
+
+from ..autograd.linear import cast, scale, stop_gradient
+from . import (
+    activations,
+    attention,
+    convolution,
+    creation,
+    cumulative,
+    elementwise,
+    exponential,
+    index,
+    layers,
+    linalg,
+    losses,
+    methods,
+    normalization,
+    order,
+    protocols,
+    reduce,
+    shape,
+    solve,
+    trigonometric,
+)
+
+FAMILIES: tuple[ModuleType, ...] = (
+    creation, elementwise, exponential, trigonometric, reduce, cumulative, order, shape, index, linalg, solve, activations,
+    normalization, convolution, losses, attention, layers,
+)
+PUBLIC: dict[str, Any] = {"cast": cast, "scale": scale, "stop_gradient": stop_gradient}
+for _family in FAMILIES:
+    PUBLIC.update({name: getattr(_family, name) for name in _family.__all__})
+
+methods.install()
+protocols.install()
+
+__all__ = ["FAMILIES", "PUBLIC"]
