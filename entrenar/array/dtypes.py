@@ -17,11 +17,13 @@ def bfloat16() -> DType:
     """The bfloat16 dtype (ml_dtypes is imported here, on first use)."""
     import ml_dtypes
 
-    return np.dtype(ml_dtypes.bfloat16)
+    found: DType = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 def is_bfloat16(dtype: DType) -> bool:
-    return dtype.kind == "V" and dtype.name == "bfloat16"
+    """True for ml_dtypes' bfloat16 (its kind is V)."""
+    return bool(dtype.kind == "V" and dtype.name == "bfloat16")
 
 
 def is_float(dtype: DType) -> bool:
@@ -46,7 +48,7 @@ def as_dtype(dtype: Any) -> DType:
     """
     if isinstance(dtype, str) and dtype in ("bfloat16", "bf16"):
         return bfloat16()
-    found = np.dtype(dtype)
+    found: DType = np.dtype(dtype)
     check_dtype(found)
     return found
 

@@ -92,7 +92,11 @@ def call_source(op: Any) -> str:
         run = "runtime.dispatch(op, ({},), {{" + ", ".join(f"{k!r}: {k}" for k in op.keywords) + "}})"
     if variadic:
         return _variadic_source(op, out, run)
-    args = (lambda names: ", ".join(names)) if has_kernels(op.key) else (lambda names: passed(op, names))
+    served = has_kernels(op.key)
+
+    def args(names: list[str]) -> str:
+        return ", ".join(names) if served else passed(op, names)
+
     values = [f"v_{x}" for x in ins]
     if len(ins) == 1:
         x = ins[0]

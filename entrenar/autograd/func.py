@@ -13,6 +13,7 @@ from ..array import GraphError, xp
 from .backward import run
 from .linear import identity
 from .modes import Changed, mode
+from .primitive import OPS
 from .tape import reachable
 from .tensor import Tensor, edge_of, raw, settle
 from .trees import flatten, unflatten
@@ -180,13 +181,10 @@ def _at(f: Function, argnum: int, xs: tuple[Any, ...]) -> Function:
 
 
 def _stack(parts: list[Any], axis: int, y_shape: tuple[int, ...], x_shape: tuple[int, ...]) -> Tensor:
-    from ..autograd import primitive as table
-
     if not parts:
         return Tensor(np.zeros((*y_shape, *x_shape)))
-    ops = table.OPS
-    stacked = ops["entrenar:stack_"](*parts, axis=axis)
-    return ops["entrenar:reshape"](stacked, (*y_shape, *x_shape))  # type: ignore[no-any-return]
+    stacked = OPS["entrenar:stack_"](*parts, axis=axis)  # by name: stack and reshape are declared a floor above
+    return OPS["entrenar:reshape"](stacked, (*y_shape, *x_shape))  # type: ignore[no-any-return]
 
 
 def hessian(f: Function, argnums: int = 0) -> Function:

@@ -137,7 +137,7 @@ class _Pullback(Fused):
                  hints: _Hints) -> tuple[Any, ...]:
         """Cotangents of the inputs (None where not needed); arrays in, arrays out, Tensors recorded."""
         kernel = self._kernel(hints.backend)
-        every = {"keywords": keywords, "needs": needs, "outputs": len(gs)}
+        every: dict[str, Any] = {"keywords": keywords, "needs": needs, "outputs": len(gs)}
         if kernel is None:
             return self.forward(*gs, *inputs, **every)
         args = (*gs, *inputs)
@@ -162,7 +162,7 @@ class _Pullback(Fused):
         """The composite: vjp of the base's composite."""
         gs, inputs = args[:outputs], args[outputs:]
         _, pull = pullback_of(lambda *xs: self.base.forward(*xs, **keywords), inputs, needs)
-        return pull(*gs)
+        return tuple(pull(*gs))
 
 
 def _cotangent_names(count: int) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ annotated as something other than an Array; every other parameter is a *keyword*
 """
 from __future__ import annotations
 
+import builtins
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -115,7 +116,7 @@ class Primitive(Op):
 
 def make_call(op: Op) -> Callable[..., Any]:
     """A plain function (so that a class attribute binds as a method) whose code is generated at its first call."""
-    call = types.FunctionType(boot_code(), {"_op": op, "_build": build, "__builtins__": __builtins__}, op.name)
+    call = types.FunctionType(boot_code(), {"_op": op, "_build": build, "__builtins__": builtins}, op.name)
     call.__doc__, call.__module__, call.__qualname__ = op.doc, op.module, op.name
     call.__signature__ = op.signature  # type: ignore[attr-defined]
     call.op = op  # type: ignore[attr-defined]
@@ -126,8 +127,8 @@ def _rebuild(key: str) -> None:
     """Kernels of an op came or went: generate its call anew at the next use."""
     if key in OPS:
         call = OPS[key]
-        call.__defaults__ = call.__kwdefaults__ = None  # type: ignore[attr-defined]
-        call.__code__ = boot_code()  # type: ignore[attr-defined]
+        call.__defaults__ = call.__kwdefaults__ = None
+        call.__code__ = boot_code()
 
 
 on_change(_rebuild)

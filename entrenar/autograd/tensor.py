@@ -107,7 +107,7 @@ class Tensor:
         """The memory as a NumPy array.  Raises TypeError for a tracked tensor (use ``.detach().numpy()``)."""
         if self.tracked:
             raise TypeError("numpy() of a tensor that requires a gradient would drop it: use .detach().numpy()")
-        return self.data if isinstance(self.data, np.ndarray) else self.data.get()  # type: ignore[no-any-return]
+        return self.data if isinstance(self.data, np.ndarray) else self.data.get()
 
     def item(self) -> float | int | bool:
         """The one element as a Python number.  Raises ValueError if there isn't exactly one."""

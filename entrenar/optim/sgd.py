@@ -1,0 +1,50 @@
+"""Stochastic gradient descent, with momentum."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..array import Array
+from .optimizer import Optimizer, optimizer
+
+
+@optimizer("sgd")
+class SGD(Optimizer):
+    """v = momentum v + g;  p = p - lr v  (Nesterov: p - lr (g + momentum v)), where g includes weight_decay p.
+
+    As torch.optim.SGD with dampening 0 (Sutskever et al. 2013, in the form of PyTorch: lr outside the velocity).
+    """
+
+    slots = ("momentum_buffer",)
+    ranges = {"momentum": (0.0, 1.0), "weight_decay": (0.0, float("inf"))}  # noqa: RUF012
+
+    def __init__(self, params: Any, lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0,
+                 nesterov: bool = False) -> None:
+        if nesterov and momentum == 0:
+            raise ValueError("SGD: nesterov=True needs a momentum > 0")
+        super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
+
+    def slots_of(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        """No velocity without momentum."""
+        return self.slots if group["momentum"] else ()
+
+    def update(self, p: Array, g: Array, step: int, group: Mapping[str, Any], **slots: Array) -> None:
+        """One block of one parameter, in place."""
+        a, b = self.scratch(p, 0), self.scratch(p, 1)
+        if group["weight_decay"]:
+            np.multiply(p, group["weight_decay"], out=a)
+            np.add(a, g, out=a)
+            g = a
+        if "momentum_buffer" in slots:
+            v = slots["momentum_buffer"]
+            np.multiply(v, group["momentum"], out=v)
+            np.add(v, g, out=v)
+            if group["nesterov"]:
+                np.multiply(v, group["momentum"], out=b)
+                g = np.add(g, b, out=b)
+            else:
+                g = v
+        np.multiply(g, group["lr"], out=b)
+        np.subtract(p, b, out=p)
