@@ -1,0 +1,121 @@
+"""What the Numba kernels share: how they are compiled, a vectorised exp, the maximum of a row.
+
+Nothing is compiled with ``fastmath``: NaN and infinities mean what they mean in the composites.  ``SUMS`` lets a sum be
+reordered (so that it runs in vector registers), which changes its last bits and never a NaN or an infinity; the order is
+the same in every call.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+
+F = TypeVar("F", bound=Callable[..., Any])
+SUMS = {"reassoc", "contract"}
+
+
+def jit(run: F) -> F:
+    """Compile without the GIL at first use and keep the machine code on disk (in memory only, if no folder is writable)."""
+    return _compiled(run, False)
+
+
+def jit_sums(run: F) -> F:
+    """``jit`` for a kernel whose sums may be reordered."""
+    return _compiled(run, SUMS)
+
+
+def _compiled(run: F, fastmath: Any) -> F:
+    try:
+        return njit(nogil=True, cache=True, fastmath=fastmath)(run)  # type: ignore[no-any-return]
+    except RuntimeError:  # numba: "no locator available", a read-only installation without a home
+        return njit(nogil=True, fastmath=fastmath)(run)  # type: ignore[no-any-return]
+
+
+# exp ----------------------------------------------------------------------------------------------------------
+# e**x = 2**k e**r with k = round(x / ln 2), |r| <= ln(2) / 2: Cody and Waite's reduction in two steps, then a polynomial.
+# The coefficients are Cephes' expf (Moshier); the error is below 1 ulp, subnormal results included.
+LOG2_E = np.float32(1.4426950408889634)
+LN2_HIGH = np.float32(0.693359375)
+LN2_LOW = np.float32(-2.12194440e-4)
+ROUND = np.float32(12582912.0)  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits of the word
+ROUND_BITS = np.int32(0x4B400000)
+P0, P1, P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
+P3, P4, P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+ONE = np.float32(1.0)
+ABOVE, BELOW = np.float32(89.0), np.float32(-104.0)  # e**x is inf, and 0, beyond these
+
+
+def exp(x: Any) -> Any:
+    """e**x of one float32 or float64 inside a kernel."""
+    return math.exp(x)
+
+
+@njit(nogil=True)
+def exp32(x: Any) -> Any:
+    """e**x in float32, without a branch or a call, so that loops over it run in vector registers."""
+    x = ABOVE if x > ABOVE else x
+    x = BELOW if x < BELOW else x
+    t = np.float32(x * LOG2_E + ROUND)
+    k = np.int32(t.view(np.int32) - ROUND_BITS)
+    n = np.float32(t - ROUND)
+    r = np.float32(x - n * LN2_HIGH)
+    r = np.float32(r - n * LN2_LOW)
+    p = ((((P0 * r + P1) * r + P2) * r + P3) * r + P4) * r + P5
+    p = p * r * r + r + ONE
+    # 2**k in two factors: k reaches from -150 (subnormal results) to 128
+    half = np.int32(k >> np.int32(1))
+    a = np.int32(np.int32(half + np.int32(127)) << np.int32(23)).view(np.float32)
+    b = np.int32(np.int32(k - half + np.int32(127)) << np.int32(23)).view(np.float32)
+    return p * a * b
+
+
+@njit(nogil=True)
+def exp64(x: Any) -> Any:
+    """e**x in float64, by the C library, which raises for no overflow."""
+    return np.exp(x)
+
+
+@overload(exp)
+def _exp(x: Any) -> Any:
+    if x == types.float32:
+        return lambda x: exp32(x)
+    return lambda x: exp64(x)
+
+
+# maximum of a row ---------------------------------------------------------------------------------------------
+def row_max(row: Any) -> Any:
+    """The largest value of a 1-d contiguous row, -inf for an empty one; a positive NaN counts as largest."""
+    return row.max()
+
+
+@njit(nogil=True)
+def row_max32(row: Any) -> Any:
+    """By the bits as sign-magnitude integers: an integer maximum runs in vector registers, a float one doesn't."""
+    words = row.view(np.int32)
+    best = np.int32(-2147483648)
+    for j in range(words.size):
+        k = words[j]
+        k = np.int32(k ^ np.int32(np.int32(k >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+        best = k if k > best else best
+    best = np.int32(best ^ np.int32(np.int32(best >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+    return best.view(np.float32)
+
+
+@njit(nogil=True)
+def row_max64(row: Any) -> Any:
+    """The plain loop."""
+    best = -np.inf
+    for j in range(row.size):
+        best = row[j] if row[j] > best else best
+    return best
+
+
+@overload(row_max)
+def _row_max(row: Any) -> Any:
+    if row.dtype == types.float32:
+        return lambda row: row_max32(row)
+    return lambda row: row_max64(row)

@@ -1,0 +1,190 @@
+"""entrenar: declared ops with their own samples and surrogate, and any function of Tensors."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Arrays, is_float
+from ..function import (
+    Case,
+    Differentiable,
+    Edge,
+    Pullback,
+    Subject,
+    cotangent_names,
+    input_names,
+    name_of,
+    pulled_forward,
+)
+
+
+def is_op(target: Any) -> bool:
+    """True for what ``@primitive`` and ``@fused`` return."""
+    op = getattr(target, "op", None)
+    return op is not None and hasattr(op, "samples") and hasattr(op, "inputs")
+
+
+def subject(target: Any, arrays: tuple[Any, ...], *, order: int, seed: int) -> Subject:
+    """An op at its own samples or at given arrays, or a function of Tensors at given arrays.
+
+    Raises TypeError for an op without samples when no arrays are given.
+    """
+    if not is_op(target):
+        names = input_names(target.forward if isinstance(target, type) else target, len(arrays) + 1)
+        call = target.apply if isinstance(target, type) else target
+        return Subject(name_of(target), (case(name_of(target), call, arrays, {}, [n for n in names if n != "ctx"],
+                                              order=order),))
+    op = target.op
+    if not op.differentiable:
+        return Subject(op.key, (), (f"{op.name} has no derivative: nothing to check",))
+    if arrays:
+        return Subject(op.key, (_op_case(target, arrays, {}, order=order),))
+    if op.samples is None:
+        raise TypeError(f"{op.key} declares no samples: pass arrays, check(op, a, b), or declare samples=")
+    # Each op draws from a stream of its own, so that its samples do not depend on what else is checked.
+    rng = np.random.default_rng([seed, zlib.crc32(op.key.encode())])
+    cases = []
+    for sample in op.samples(rng):
+        to = min(order, op.order) if sample.second else 1
+        cases.append(_op_case(target, sample.args, sample.kwargs, order=to, label=sample.label, sample=sample))
+    return Subject(op.key, tuple(cases))
+
+
+def _op_case(target: Any, args: tuple[Any, ...], keywords: dict[str, Any], *, order: int, label: str = "",
+             sample: Any = None) -> Case:
+    op = target.op
+    names = list(input_names(target, len(args)))
+    if op.variadic and len(args) == 1:
+        names = list(op.inputs)
+    fixed = frozenset(i for i, name in enumerate(names) if name.partition("[")[0] in op.nondiff)
+    made = case(op.name, target, args, keywords, names, fixed, order=order, label=label, surrogate=op.surrogate)
+    if sample is None or (sample.value is None and sample.grads is None):
+        return made
+    return Case(made.function, made.arrays, label, 1, _edge(sample, args, fixed))
+
+
+def _edge(sample: Any, args: tuple[Any, ...], fixed: frozenset[int]) -> Edge:
+    """The values agreed for an edge point, one gradient per differentiable input."""
+    several = isinstance(sample.value, tuple | list)
+    value = None if sample.value is None else tuple(
+        np.asarray(v) for v in (sample.value if several else (sample.value,)))
+    cotangent = sample.cotangent
+    if cotangent is not None:
+        cotangent = tuple(np.asarray(g) for g in (cotangent if isinstance(cotangent, tuple | list) else (cotangent,)))
+    if sample.grads is None:
+        return Edge(cotangent, value, None)
+    grads = sample.grads
+    if len(grads) == len(args):
+        grads = tuple(grads[i] for i in _moved(args, fixed))
+    return Edge(cotangent, value, tuple(None if g is None else np.asarray(g) for g in grads))
+
+
+def _moved(args: Sequence[Any], fixed: frozenset[int]) -> list[int]:
+    return [i for i, a in enumerate(args) if isinstance(a, np.ndarray) and is_float(a.dtype) and i not in fixed]
+
+
+def case(name: str, call: Any, args: Sequence[Any], keywords: dict[str, Any], names: Sequence[str],
+         fixed: frozenset[int] = frozenset(), *, order: int, label: str = "", surrogate: Any = None) -> Case:
+    """One call: its float arrays become the inputs, everything else stays as it is."""
+    values = [_plain(a) for a in args]
+    moved = _moved(values, fixed)
+    if not moved:
+        raise TypeError(f"{name}: none of the {len(values)} arguments is a float array")
+
+    def bound(f: Any) -> Callable[..., Any]:
+        def run(*floats: Any) -> Any:
+            full = list(values)
+            for i, x in zip(moved, floats, strict=True):
+                full[i] = x
+            return f(*full, **keywords)
+
+        return run
+
+    found = tuple(names[i] if i < len(names) else f"x{i}" for i in moved)
+    function = differentiable(name, bound(call), found, bound(surrogate or call))
+    # Inputs of one sample may be views of one array; the numeric side moves them one by one.
+    arrays: list[Array] = []
+    for i in moved:
+        shared = any(np.shares_memory(values[i], other) for other in arrays)
+        arrays.append(values[i].copy() if shared and label else values[i])
+    return Case(function, tuple(arrays), label, order)
+
+
+def _plain(value: Any) -> Any:
+    """A Tensor's array; a list of numbers or a float as an array; anything else as it is."""
+    data = getattr(value, "data", None)
+    if type(value).__module__.partition(".")[0] == "entrenar" and isinstance(data, np.ndarray):
+        return data
+    return value
+
+
+def differentiable(name: str, call: Any, names: tuple[str, ...], meant: Any) -> Differentiable:
+    """A function of Tensors as gradcheck sees functions; ``meant`` is the one whose derivative it should have."""
+    from entrenar import Tensor, no_grad
+
+    def forward(*arrays: Array) -> Arrays:
+        with no_grad():
+            return _floats(meant(*(Tensor(a) for a in arrays)), name)
+
+    def linearize(*arrays: Array) -> Pullback:
+        xs = [Tensor(a, requires_grad=True) for a in arrays]
+        ys = _float_tensors(call(*xs), name)
+        return lambda cotangents: _arrays(_pulled(ys, xs, [Tensor(g) for g in cotangents], create_graph=False))
+
+    def second(outputs: Arrays) -> Differentiable:
+        count = len(outputs)
+
+        def linearize_vjp(*arrays: Array) -> Pullback:
+            gs = [Tensor(a, requires_grad=True) for a in arrays[:count]]
+            xs = [Tensor(a, requires_grad=True) for a in arrays[count:]]
+            found = _pulled(_float_tensors(call(*xs), name), xs, gs, create_graph=True)
+            grads = [Tensor(np.zeros(x.shape, x.dtype)) if g is None else g for g, x in zip(found, xs, strict=True)]
+            return lambda cs: _arrays(_pulled(grads, [*gs, *xs], [Tensor(c) for c in cs], create_graph=False))
+
+        return Differentiable(f"{name}, vjp", pulled_forward(made, count), linearize_vjp,
+                              (*cotangent_names(count), *names))
+
+    made = Differentiable(name, forward, linearize, names, second)
+    return made
+
+
+def _float_tensors(result: Any, name: str) -> list[Any]:
+    outputs = result if isinstance(result, tuple | list) else (result,)
+    kept = [y for y in outputs if y is not None and is_float(np.dtype(y.dtype))]
+    if not kept:
+        raise TypeError(f"{name} returns no float tensor: only floats have a gradient")
+    return kept
+
+
+def _floats(result: Any, name: str) -> Arrays:
+    return tuple(np.asarray(y.data if hasattr(y, "tracked") else y) for y in _float_tensors(result, name))
+
+
+def _pulled(ys: Sequence[Any], xs: Sequence[Any], gs: Sequence[Any], *, create_graph: bool) -> Sequence[Any]:
+    """The gradients of the outputs that are tracked; None for all inputs if none is."""
+    from entrenar import grad
+
+    tracked = [(y, g) for y, g in zip(ys, gs, strict=True) if getattr(y, "requires_grad", False)]
+    if not tracked:
+        return [None] * len(xs)
+    return grad(  # type: ignore[no-any-return]
+        [y for y, _ in tracked], list(xs), [g for _, g in tracked], retain_graph=True, create_graph=create_graph,
+        allow_unused=True,
+    )  # fmt: skip
+
+
+def _arrays(gradients: Sequence[Any]) -> list[Array | None]:
+    return [None if g is None else np.asarray(g.data) for g in gradients]
+
+
+def ops() -> dict[str, Any]:
+    """Every declared op of entrenar, by key; importing the package declares them."""
+    import entrenar  # noqa: F401 - declares the ops
+    from entrenar.autograd import OPS
+
+    return {key: fn for key, fn in sorted(OPS.items()) if not inspect.isclass(fn)}

@@ -1,0 +1,174 @@
+"""The numeric derivative of a function at a point: the oracle every gradient is held against.
+
+Small inputs get their full Jacobian, one coordinate at a time.  Large ones get a few random directions, which see
+every element at once, and a few single coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arrays import Array, Arrays, coarsest, coordinates_of, from_real, pack, to_real
+from .differences import NOISE_SPACING, Noise, Path, Slope, first_step, noise_of, slope_along
+from .function import Differentiable
+
+SMALLEST = 1e-13  # of the array's typical size: a smaller element is a zero
+DIRECTIONS = 4  # random directions for a large input
+SPOTS = 8  # single coordinates looked at besides
+
+
+@dataclass(frozen=True)
+class Line:
+    """A straight path through one input: along a single coordinate, or along a direction through all of them."""
+
+    input: int
+    direction: Array  # real coordinates; its length is the input's own magnitude, so that a step is relative
+    coordinate: int | None = None
+
+    @property
+    def length(self) -> float:
+        """What the slope along the line is divided by: coordinates are reported per unit."""
+        return 1.0 if self.coordinate is None else float(self.direction[self.coordinate])
+
+
+class Point:
+    """A function and contiguous copies of the arrays it is looked at."""
+
+    def __init__(self, function: Differentiable, arrays: Arrays, step: float | None = None) -> None:
+        self.function = function
+        self.arrays = tuple(np.array(a, order="C") for a in arrays)
+        self.base = tuple(to_real(a) for a in self.arrays)
+        outputs = function.forward(*self.arrays)
+        self.outputs = tuple(np.array(y, order="C") for y in outputs)
+        self.packed = pack(self.outputs)
+        self.eps = max(coarsest(self.arrays), coarsest(self.outputs))
+        self._noise: dict[int, Noise] = {}
+        self.step = step  # absolute, as the user gave it, or None to adapt
+        self.typical = tuple(_typical(x) for x in self.base)
+        self.magnitudes = tuple(_magnitudes(x, t) for x, t in zip(self.base, self.typical, strict=True))
+
+    def path(self, line: Line) -> Path:
+        """The packed outputs as a function of the distance along ``line``."""
+        k, base, like = line.input, self.base[line.input], self.arrays[line.input]
+
+        def values(t: float) -> Array:
+            moved = from_real(base + t * line.direction, like)
+            # Fresh copies for every call: a function that writes into its inputs must not move the point.
+            others = (a.copy() for a in self.arrays)
+            return pack(self.function.forward(*(moved if i == k else a for i, a in enumerate(others))))
+
+        return values
+
+    def coordinate(self, k: int, c: int) -> Line:
+        """The line that moves coordinate ``c`` of input ``k`` alone."""
+        direction = np.zeros_like(self.base[k])
+        direction[c] = self.magnitudes[k][c]
+        return Line(k, direction, c)
+
+    def noise(self, k: int) -> Noise:
+        """The noise of the outputs when input ``k`` moves; measured once, along a random direction."""
+        if k not in self._noise:
+            line = random_direction(self, k, np.random.default_rng(k))
+            measured = noise_of(self.path(line), first_step(self.eps) * NOISE_SPACING)
+            self._noise[k] = Noise(self.eps, np.where(np.isfinite(measured), measured, 0.0))
+        return self._noise[k]
+
+    def slope(self, line: Line) -> Slope | None:
+        """The derivative of every output along ``line``, per unit for a coordinate line."""
+        typical = self.typical[line.input]
+        unit = line.length if line.coordinate is not None else typical
+        step = self.step / unit if self.step is not None else first_step(self.eps)
+        slope = slope_along(self.path(line), self.noise(line.input), step=step, adapt=self.step is None,
+                            widest=max(64.0, typical / unit))
+        if slope is None:
+            return None
+        return Slope(slope.value / line.length, slope.bar / line.length, slope.step * unit, slope.settled, slope.noisy)
+
+
+def _typical(x: Array) -> float:
+    """The size of an array's elements (root mean square); 1 where that says nothing."""
+    size = float(np.sqrt(np.mean(x**2))) if x.size else 1.0
+    return size if 0.0 < size < np.inf else 1.0
+
+
+def _magnitudes(x: Array, typical: float) -> Array:
+    """The natural length of a step in each coordinate: its size, or the array's where it is zero but for rounding."""
+    return np.where(np.abs(x) > SMALLEST * typical, np.abs(x), typical)
+
+
+@dataclass
+class InputReference:
+    """Slopes of all outputs along the lines through one input."""
+
+    lines: list[Line]
+    value: Array  # (outputs, lines)
+    bar: Array
+    steps: list[float]
+    full: bool  # every coordinate has its line
+
+    def project(self, gradient: Array) -> Array:
+        """A gradient of this input (any dtype and layout) as seen along the lines."""
+        real = to_real(gradient)
+        if self.full:
+            return real
+        return np.array([_along(real, line) for line in self.lines])
+
+    def span(self, gradient: Array) -> Array:
+        """How large the terms are that ``project`` adds up, per line; for coordinates the entry itself."""
+        real = to_real(gradient)
+        if self.full:
+            return np.abs(real)
+        single = [line.coordinate is not None for line in self.lines]
+        sizes = [np.abs(_along(real, line)) if one else float(np.linalg.norm(real * line.direction))
+                 for line, one in zip(self.lines, single, strict=True)]
+        return np.array(sizes)
+
+
+def _along(real: Array, line: Line) -> float:
+    return float(real[line.coordinate]) if line.coordinate is not None else float(real @ line.direction)
+
+
+def measure(point: Point, k: int, *, full_limit: int, rng: np.random.Generator) -> InputReference:
+    """The numeric derivative with respect to input ``k``, as many lines as its size affords."""
+    count = coordinates_of(point.arrays[k])
+    full = count <= full_limit
+    if full:
+        return along(point, (point.coordinate(k, c) for c in range(count)), full=True)
+    spots = rng.choice(count, size=min(SPOTS, count), replace=False)
+    lines = [point.coordinate(k, int(c)) for c in sorted(spots)]
+    lines += [random_direction(point, k, rng) for _ in range(DIRECTIONS)]
+    return along(point, lines, full=False)
+
+
+def random_direction(point: Point, k: int, rng: np.random.Generator) -> Line:
+    """A direction through every coordinate of input ``k``, each moved in proportion to its own size."""
+    size = point.magnitudes[k].size
+    signs = np.where(rng.random(size) < 0.5, -1.0, 1.0)
+    return Line(k, signs * rng.uniform(0.5, 1.0, size) * point.magnitudes[k])
+
+
+def along(point: Point, lines: Iterable[Line], *, full: bool) -> InputReference:
+    """Slopes along ``lines``; one that can't be taken at all has an infinite bar."""
+    kept = list(lines)
+    outputs = sum(coordinates_of(y) for y in point.outputs)
+    value, bar, steps = np.zeros((outputs, len(kept))), np.full((outputs, len(kept)), np.inf), []
+    for i, line in enumerate(kept):
+        slope = point.slope(line)
+        if slope is not None:
+            value[:, i], bar[:, i] = slope.value, slope.bar
+        steps.append(slope.step if slope is not None else 0.0)
+    return InputReference(kept, value, bar, steps, full)
+
+
+def joined(references: Sequence[InputReference]) -> InputReference:
+    """The lines of several references of one input as one."""
+    return InputReference(
+        [line for r in references for line in r.lines],
+        np.concatenate([r.value for r in references], axis=1),
+        np.concatenate([r.bar for r in references], axis=1),
+        [step for r in references for step in r.steps],
+        False,
+    )

@@ -1,0 +1,27 @@
+"""`import entrenar` is light: NumPy only, and at most 60 ms beyond it."""
+import statistics
+import subprocess
+import sys
+
+HEAVY = ("numba", "cupy", "yaml", "pydantic", "matplotlib", "torch", "pyarrow", "typer", "rich", "tokenizers", "safetensors",
+         "ml_dtypes", "threadpoolctl", "pytest")
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_nothing_heavy_is_imported():
+    loaded = run("import entrenar, sys; print(*sys.modules)").split()
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_it_takes_at_most_60_ms_beyond_numpy():
+    timed = ("import time, numpy, {extra}\nstart = time.process_time()\nimport entrenar\nprint(time.process_time() - start)")
+    extra = "dataclasses, inspect, contextvars, importlib"  # what any program has loaded
+    times = [float(run(timed.format(extra=extra))) for _ in range(7)]
+    assert statistics.median(times) <= 0.060
+
+
+def test_lazy_packages_load_on_first_use():
+    assert run("import entrenar as en; print(en.nn.Linear.__name__, en.bfloat16)").split() == ["Linear", "bfloat16"]
