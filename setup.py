@@ -1,4 +1,5 @@
 """Builds csrc/ with pybind11 where there is a compiler; without one the package installs and works all the same."""
+
 from pathlib import Path
 
 from setuptools import setup
@@ -15,4 +16,4 @@ def extensions():
     return [Pybind11Extension("entrenar.kernels.cpp._native", SOURCES, cxx_std=17, optional=True)]
 
 
-setup(ext_modules=extensions())
+setup(license="MIT", ext_modules=extensions())

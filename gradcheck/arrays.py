@@ -124,4 +124,5 @@ def repeated_rows(array: Array, rng: np.random.Generator) -> Array:
 
 def overlaps_itself(array: Array) -> bool:
     """True for a view in which one memory cell is several elements (stride 0), as expand and broadcast make."""
-    return any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape, strict=True))
+    stretched = any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape, strict=True))
+    return array.size > 0 and stretched

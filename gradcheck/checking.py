@@ -123,9 +123,9 @@ def check_edge(case: Case, edge: Edge, options: Options) -> Report:
                     like = case.arrays[k]
                     claimed = np.zeros(like.shape, like.dtype) if g is None else np.asarray(g)
                     pairs.append((f"the gradient of {function.inputs[k]}", k, claimed, agreed))
-        for what, k, found, agreed in pairs:
+        for what, at, found, agreed in pairs:
             report.by_order[1] += int(agreed.size)
-            finding = _edge_finding(case, what, k, found, agreed)
+            finding = _edge_finding(case, what, at, found, agreed)
             report.findings += (finding,) if finding else ()
     return _labelled(report, 1, case.label)
 

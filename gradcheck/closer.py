@@ -1,4 +1,4 @@
-"""Looking closer at one entry: one-sided slopes for kinks, measured noise, and where along a direction it goes wrong."""
+"""Looking closer at one entry: one-sided slopes for kinks, measured noise, where along a direction it goes wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from .arrays import Array, from_real, place
 from .compare import SAFETY, Held
-from .differences import NOISE_SPACING, first_step, noise_of, slope_along
+from .differences import Noise, first_step, slope_along
 from .reference import Line, Point
 from .report import Finding, Where
 
@@ -38,28 +38,27 @@ class Sides:
         return low - margin <= slope <= high + margin
 
 
-def sides_of(point: Point, line: Line, cotangent: Array, *, noise: float, used: float) -> Sides:
-    """Look left and right of the point, from near to far.
-
-    noise: what the noise of the values makes of a usual slope.  used: the step the slope was measured with.
-    """
+def sides_of(point: Point, line: Line, cotangent: Array, *, used: float) -> Sides:
+    """Look left and right of the point, from near to far; ``used`` is the step the slope was measured with."""
     path, unit = point.path(line), line.length
-    nearest = max(NEAREST, 100 * point.eps)
-    steps = [nearest * 4.0**i for i in range(STEPS) if i == 0 or nearest * 4.0**i <= first_step(point.eps)]
+    weights = np.abs(cotangent)
+    size = float(weights @ np.abs(point.packed))
+    measured = 2 * float(weights @ point.noise_along(line))
+    noise = max(4 * point.eps * size, measured)
+    nearest = max(NEAREST, 100 * point.eps, 100 * measured / size if size else 0.0)
+    steps = [nearest * 4.0**i for i in range(STEPS) if i < 2 or nearest * 4.0**i <= first_step(point.eps)]
     centre = float(cotangent @ path(0.0))
     right = [(float(cotangent @ path(step)) - centre) / (step * unit) for step in steps]
     left = [(centre - float(cotangent @ path(-step))) / (step * unit) for step in steps]
     distance = nearest * abs(unit)
     if not np.isfinite([right[0], left[0]]).all():
         return Sides(left[0], right[0], (-np.inf, np.inf), True, True, distance)
-    size = float(np.abs(cotangent) @ np.abs(point.packed))
-    noise = max(4 * point.eps * size, noise * first_step(point.eps) * abs(unit))
     bends = _bends(np.array(left), np.array(right), noise / (np.array(steps) * abs(unit)))
     seen = [s for s in (*right, *left) if np.isfinite(s)]
     within = max(1, int(np.searchsorted(steps, used / abs(unit))))
     kink, bend = bool(bends[:within].any()), bool(bends[:max(within, NEAR)].any())
     if bend:
-        seen += _neighbouring_slopes(point, line, cotangent)
+        seen += _neighbouring_slopes(point, line, cotangent, nearest)
     return Sides(left[0], right[0], (min(seen), max(seen)), kink, bend, distance)
 
 
@@ -69,15 +68,14 @@ def _bends(left: Array, right: Array, noise: Array) -> Array:
     Around a smooth point they close in on each other as fast as the step shrinks.
     """
     gaps = np.abs(right - left)
-    farther = np.append(gaps[1:], gaps[-1])
-    return np.asarray((gaps > np.maximum(1e-3 * (np.abs(right) + np.abs(left)), 20 * noise)) & (gaps > 0.5 * farther))
+    farther = np.append(gaps[1:], np.inf)  # of the farthest distance nothing can be said
+    return np.asarray((gaps > np.maximum(1e-3 * (np.abs(right) + np.abs(left)), 30 * noise)) & (gaps > 0.5 * farther))
 
 
-def _neighbouring_slopes(point: Point, line: Line, cotangent: Array) -> list[float]:
+def _neighbouring_slopes(point: Point, line: Line, cotangent: Array, near: float) -> list[float]:
     """Slopes along ``line`` at random points close by: their limits span the generalised gradient (Clarke 1975)."""
     rng = np.random.default_rng(0)
-    near = max(NEAREST, 100 * point.eps)
-    step = near * 1e-2
+    step = near * (1e-2 if near == NEAREST else 0.3)  # where values are coarse, not so near as to see only noise
     slopes = []
     for _ in range(NEIGHBOURS):
         arrays = tuple(from_real(x + near * rng.uniform(-1, 1, x.size) * sizes, like) for x, sizes, like in
@@ -105,39 +103,33 @@ def kink_finding(point: Point, line: Line, sides: Sides, where: Where) -> Findin
     else:
         low, high = sides.slopes
         why = (f"crosses a kink at {where.element}, within {sides.distance:.1g} of it: slope {sides.left:.6g} on the "
-               f"left, {sides.right:.6g} on the right; the gradient is one of the slopes around it, {low:.6g} to {high:.6g}")
+               f"left, {sides.right:.6g} on the right; the gradient is one of the slopes around it, {low:.6g} to "
+               f"{high:.6g}")
     advice = "move the input away from the kink, or state the value agreed for it as an edge point"
     return Finding("kink", why, advice=advice, where=where)
 
 
 def precision_finding(point: Point, line: Line, where: Where) -> Finding:
     """The finding for a difference that rounding drowns, with the step that would do best."""
-    path, unit = point.path(line), abs(line.length)
-    step = _better_step(point, line)
-    noise = float(noise_of(path, step / unit * NOISE_SPACING).max(initial=0.0))
+    noise = float(np.max(point.noise_along(line), initial=0.0))
     dtype = point.arrays[line.input].dtype
+    step = _better_step(point, line)
     used = f"with the step {point.step:.1g} " if point.step is not None else ""
     why = (f"{used}in {dtype} the difference can't tell: its values carry noise of about "
            f"{max(noise, point.eps * float(np.abs(point.packed).max(initial=0.0))):.1e}")
     if point.step is not None:
         advice = f"leave the step to the check, or set step={step:.1g}"
     else:
-        advice = f"evaluate in float64, or take away what the output is offset by (best step found {step:.1g})"
+        what = "take away what the output is offset by" if dtype == np.float64 else "evaluate in float64"
+        advice = f"{what}; the best step found is {step:.1g}"
     return Finding("precision-limited", why, advice=advice, where=where)
 
 
 def _better_step(point: Point, line: Line) -> float:
     """The step an adaptive search settles on."""
     unit = abs(line.length) if line.coordinate is not None else point.typical[line.input]
-    slope = slope_along(point.path(line), point.noise(line.input), step=first_step(point.eps))
+    slope = slope_along(point.path(line), Noise(point.eps, point.noise_along(line)), step=first_step(point.eps))
     return (slope.step if slope is not None else first_step(point.eps)) * unit
-
-
-def noise_bar(point: Point, line: Line, step: float, cotangent: Array) -> float:
-    """The error bar that the function's measured noise implies for a step, where the slope's own bar may be luck."""
-    step = step or first_step(point.eps) * abs(line.length)
-    noise = noise_of(point.path(line), first_step(point.eps) * NOISE_SPACING)
-    return 4 * float(np.abs(cotangent) @ noise) / step
 
 
 def locate(point: Point, line: Line, gradient: Array, cotangent: Array) -> Line:

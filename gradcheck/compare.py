@@ -114,5 +114,5 @@ def _natural(point: Point, reference: InputReference, k: int, weights: Array) ->
     sizes = point.magnitudes[k]
     units = np.array([sizes[line.coordinate] if line.coordinate is not None else 1.0 for line in reference.lines])
     total = float(weights.sum()) * float(sizes.max(initial=0.0)) + float(weights @ np.abs(point.packed))
-    return total / np.maximum(units, DOUBLE)
+    return np.asarray(total / np.maximum(units, DOUBLE))
 

@@ -14,15 +14,18 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .arrays import DOUBLE, Array
+from .arrays import Array
 
 Path: TypeAlias = Callable[[float], Array]
 
 LEVELS = 4  # steps h, h/2, h/4, h/8: the error falls as h**8
 BLOCKS = 4  # a block that does not settle is tried again from a sixteenth of its step
 SHRINK = 16.0
+WIDEN = 8.0
 RETREATS = 12  # shrinkings allowed only to get back into the function's domain
-NOISE_SPACING = 1e-6  # of the first step: so close that neither a curve nor a kink looks like noise
+NOISE_SPACING = 1e-5  # between the points that noise is read off, in first steps: no curve looks like noise
+NOISE_PLACES = (0.0, 0.6, -0.8)  # where they lie, in first steps
+JUMP = 1e-2  # a change by more than this part, from one such point to the next, is a jump
 TARGET = 1e-10  # a slope known to this part of itself is good enough
 CONTRADICTION = 10.0  # two estimates farther apart than so many of their bars contradict each other
 ROUNDING = 2.0  # how many roundings of its value a function is granted
@@ -35,10 +38,10 @@ class Noise:
     eps: float
     measured: Array | float = 0.0  # per output, absolute
 
-    def of_slope(self, size: Array, slope: Array, step: float) -> Array:
-        """The error this makes in a slope, from values of this size and inputs rounded to ``eps``."""
-        rounding = ROUNDING * self.eps * (size + np.abs(slope))
-        return np.asarray(np.maximum(rounding, ROUNDING * self.measured) / step)
+    def of_slope(self, up: Array, down: Array, slope: Array, step: float) -> Array:
+        """The error this makes in a slope between two values; what was measured is for outputs that move."""
+        rounding = self.eps * (np.maximum(np.abs(up), np.abs(down)) + np.abs(slope))
+        return np.asarray(ROUNDING * np.maximum(rounding, np.where(up == down, 0.0, self.measured)) / step)
 
 
 @dataclass
@@ -54,23 +57,22 @@ class Slope:
 
 def first_step(eps: float) -> float:
     """The first step, in units of the input's magnitude: wide where values are coarse, so rounding stays small."""
-    return 0.05 if eps <= DOUBLE else 0.25 if eps < 1e-5 else 0.5
+    return 0.05 if eps < 1e-12 else 0.25 if eps < 1e-5 else 0.5
 
 
-def slope_along(path: Path, noise: Noise, *, step: float, adapt: bool = True, widest: float = 64.0) -> Slope | None:
+def slope_along(path: Path, noise: Noise, *, step: float, adapt: bool = True, widest: float = 1.0) -> Slope | None:
     """The slope of ``path`` at 0, or None where the function is not finite on both sides of it.
 
-    step: the first step.  adapt: look for a better one if it does not settle.  widest: up to how many times the first
-    step to look where rounding is what limits the slope.
+    step: the first step.  adapt: look for a better one if it does not settle.  widest: the largest to try where
+    rounding is what limits the slope.
     """
     best = extrapolate(path, step, noise)
     if not adapt or (best is not None and best.settled and not best.noisy):
         return best
     best, step = _descend(path, noise, step, best)
-    for wider in (step * 8.0**i for i in range(1, 1 + round(np.log(widest) / np.log(8.0)))):
-        if best is None or not best.noisy:
-            break
-        best = _sharper(best, extrapolate(path, wider, noise))
+    while best is not None and best.noisy and step < widest:
+        step = min(step * WIDEN, widest)
+        best = _sharper(best, extrapolate(path, step, noise))
     return best
 
 
@@ -125,7 +127,7 @@ def extrapolate(path: Path, step: float, noise: Noise) -> Slope | None:
         if not (np.isfinite(down).all() and np.isfinite(up).all()):
             return None
         slope = (up - down) / (2 * step)
-        least = noise.of_slope(np.maximum(np.abs(up), np.abs(down)), slope, step)
+        least = noise.of_slope(up, down, slope, step)
         new = [slope]
         for order, older in enumerate(rows, start=1):
             new.append(new[-1] + (new[-1] - older) / (4.0**order - 1))
@@ -146,17 +148,18 @@ def extrapolate(path: Path, step: float, noise: Noise) -> Slope | None:
     return Slope(value, bar, step, settled, noisy and settled)
 
 
-def noise_of(path: Path, spacing: float) -> Array:
-    """The rounding noise really present in a function's values, output by output, from a table of differences.
+def noise_of(path: Path, step: float) -> Array:
+    """The noise really present in a function's values, output by output, from tables of differences.
 
     More and Wild, "Estimating computational noise", SIAM J. Sci. Comput. 33 (2011): high differences over small,
-    equal steps cancel everything smooth and leave the noise.
+    equal steps cancel everything smooth and leave the noise.  Three places are looked at, as values rounded to a coarse
+    grid may stand still at one of them.  A jump of the function is no noise.
     """
-    table = np.stack([path(spacing * k) for k in range(-4, 5)])
-    level, worst, weight = table, np.zeros(table.shape[1:]), 1.0
-    for order in range(1, 7):
-        level = np.diff(level, axis=0)
-        weight *= order / (2.0 * (2 * order - 1))  # (order!)^2 / (2 order)!
-        if order >= 4:
-            worst = np.maximum(worst, np.sqrt(weight * np.mean(level**2, axis=0)))
-    return worst
+    found: Array | None = None
+    for place in NOISE_PLACES:
+        values = np.stack([path(step * (place + NOISE_SPACING * k)) for k in range(-2, 3)])
+        third = np.abs(np.diff(values, n=3, axis=0)).max(axis=0) / 3
+        jump = ~(third <= JUMP * np.abs(values).max(axis=0))
+        noise = np.where(jump, 0.0, third)
+        found = noise if found is None else np.maximum(found, noise)
+    return np.zeros(0) if found is None else found

@@ -12,7 +12,16 @@ from .compare import RTOL
 from .cotangents import contiguous
 from .function import Differentiable
 from .judge import Judgement, Trial, judge
-from .probes import Oracle, coarse_dtypes, cotangent_layouts, input_layouts, mutation, staleness, wrong_dtype
+from .probes import (
+    Oracle,
+    coarse_dtypes,
+    cotangent_layouts,
+    input_layouts,
+    mutation,
+    repeatability,
+    staleness,
+    wrong_dtype,
+)
 from .pulls import Pulled, pull
 from .reference import InputReference, Point, measure
 from .report import Blind, Finding, Report, Where
@@ -20,6 +29,7 @@ from .suspects import Suspect, diagnose
 from .suspects.core import Evidence
 
 FULL_LIMIT = 24  # up to so many real coordinates an input gets its full Jacobian
+COARSE = 1e-12  # values coarser than this, relative to their size, are worth a note
 SPREAD = 1e-10  # repeated values that differ by more, relative to their size, are not those of a function
 
 
@@ -37,7 +47,7 @@ def examine(function: Differentiable, given: Arrays, options: Options) -> Report
     """Check the gradient of ``function`` at ``given``, in whatever dtype and layout those arrays come."""
     report = Report(function.name, seed=options.seed, by_order={1: 0})
     report.blind, report.sighted = _shapes(function, given)
-    report.notes = tuple(f"input {name} is a stride-0 view: its elements were moved one by one, on a copy"
+    report.notes += tuple(f"input {name} is a stride-0 view: its elements were moved one by one, on a copy"
                          for name, a in zip(function.inputs, given, strict=True) if overlaps_itself(a))
     stop = _shared_memory(function, given)
     if stop is None:
@@ -54,7 +64,11 @@ def _examine(function: Differentiable, given: Arrays, options: Options, report: 
     stop = _not_a_function(point) or _non_finite(point, given)
     if stop is not None:
         return stop
+    report.notes += _precision_notes(point, given, twin)
     evidence, stop = _pull_all(point, rng)
+    if stop is not None:
+        return stop
+    stop = repeatability(function, point.arrays, evidence[0].cotangent.arrays)
     if stop is not None:
         return stop
     judgements = [_judged(point, k, evidence, options, rng, report) for k in range(len(point.arrays))]
@@ -88,11 +102,21 @@ def _point(function: Differentiable, given: Arrays, step: float | None) -> tuple
     return point, False
 
 
+def _precision_notes(point: Point, given: Arrays, twin: bool) -> tuple[str, ...]:
+    """What coarse dtypes mean for the check."""
+    dtypes = ", ".join(sorted({str(a.dtype) for a in given}))
+    if twin:
+        return (f"inputs are {dtypes}: compared in float64, and in {dtypes} for dtype and rough size",)
+    if point.eps > COARSE:
+        return (f"values are as coarse as {point.eps:.1g}: nothing finer than about that can be seen",)
+    return ()
+
+
 def _probe(point: Point, given: Arrays, references: list[InputReference | None], twin: bool, options: Options,
            rng: np.random.Generator, report: Report) -> Finding | None:
     """The experiments beyond the plain case; the first that fails is the finding."""
     oracle = Oracle(point, references, options.rtol)
-    found = (cotangent_layouts(oracle, rng) or input_layouts(oracle, given, rng) or staleness(oracle, rng)
+    found = (staleness(oracle, rng) or cotangent_layouts(oracle, rng) or input_layouts(oracle, given, rng)
              or (coarse_dtypes(given, point, rng) if twin else None))
     report.by_order[1] += oracle.checks
     report.worst = max(report.worst, oracle.worst)
@@ -152,7 +176,7 @@ def _pull_all(point: Point, rng: np.random.Generator) -> tuple[list[Evidence], F
         pulled = pull(point.function, point.arrays, cotangent.arrays)
         evidence.append(Evidence(cotangent, pulled.gradients))
         stop = (mutation(pulled) or _non_finite_gradient(point, pulled, cotangent.label)
-                or wrong_dtype(point.function, point.arrays, pulled, only_parts=True))
+                or wrong_dtype(point.function, point.arrays, pulled, parts=True))
         if stop is not None:
             return evidence, stop
     return evidence, None

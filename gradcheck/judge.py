@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from .arrays import Array, coordinates_of, to_real
-from .closer import describe, kink_finding, locate, noise_bar, precision_finding, sides_of
-from .compare import SAFETY, Held, hold
+from .closer import describe, kink_finding, locate, precision_finding, sides_of
+from .compare import Held, hold
 from .reference import InputReference, Line, Point, along, joined
 from .report import Finding, Where
 
@@ -77,7 +77,7 @@ def _examine(point: Point, reference: InputReference, trials: Sequence[Trial], h
             continue
         held, trial = helds[at], trials[at]
         if line.coordinate is not None:
-            outcome = _coordinate(point, reference, i, held, trial, result)
+            outcome = _coordinate(point, reference, i, held, trial, result, rtol)
         elif held.wrong[i]:
             outcome, coordinate = _direction(point, line, trial, result, rtol)
             if outcome == "excused":
@@ -100,17 +100,18 @@ def _worst_trial(helds: Sequence[Held], i: int) -> int | None:
 
 
 def _coordinate(point: Point, reference: InputReference, i: int, held: Held, trial: Trial,
-                result: Judgement) -> Outcome:
+                result: Judgement, rtol: float) -> Outcome:
     """Settle one coordinate."""
     line = reference.lines[i]
-    where = describe(point, line, held, i, trial.label)
-    noise = noise_bar(point, line, reference.steps[i], trial.cotangent)
-    beyond = bool(held.wrong[i]) and abs(held.analytic[i] - held.numeric[i]) > SAFETY * noise
-    unclear = bool(held.unresolved(np.full(held.bar.shape, noise))[i])
-    if not (beyond or unclear):
+    closer = along(point, [line], closely=True)
+    looked = hold(point, closer, line.input, trial.gradient, trial.cotangent, rtol)
+    looked = replace(looked, scale=held.scale[i:i + 1])
+    beyond = bool(held.wrong[i] and looked.wrong[0])
+    if not (beyond or looked.unresolved()[0]):
         return "unclear"  # the two agree within the noise of the function's values
-    sides = sides_of(point, line, trial.cotangent, noise=noise, used=reference.steps[i])
-    excused = sides.allows(float(held.analytic[i]))
+    where = describe(point, line, looked, 0, trial.label)
+    sides = sides_of(point, line, trial.cotangent, used=closer.steps[0])
+    excused = sides.allows(float(looked.analytic[0]))
     if beyond and not (sides.kink and excused):
         result.wrong.append(where)
         return "wrong"
@@ -127,11 +128,11 @@ def _direction(point: Point, line: Line, trial: Trial, result: Judgement, rtol: 
     like = point.arrays[line.input]
     gradient = np.zeros(coordinates_of(like)) if trial.gradient is None else to_real(trial.gradient)
     single = locate(point, line, gradient, trial.cotangent)
-    reference = along(point, [single], full=False)
+    reference = along(point, [single])
     held = hold(point, reference, line.input, trial.gradient, trial.cotangent, rtol)
     # Where no single coordinate is wrong, several kinks met along the direction, and it is the difference that errs.
     suspicious = held.wrong[0] or held.unresolved()[0]
-    outcome = _coordinate(point, reference, 0, held, trial, result) if suspicious else "unclear"
+    outcome = _coordinate(point, reference, 0, held, trial, result, rtol) if suspicious else "unclear"
     if outcome == "wrong":
         result.pinned.append(reference)
     return outcome, single.coordinate or 0
@@ -146,7 +147,7 @@ def _without_coordinate(point: Point, reference: InputReference, coordinate: int
         direction = line.direction.copy()
         direction[coordinate] = 0.0
         lines.append(line if line.coordinate is not None else replace(line, direction=direction))
-    return along(point, lines, full=False)
+    return along(point, lines)
 
 
 def _subset(reference: InputReference, kept: list[int]) -> InputReference:

@@ -1,4 +1,4 @@
-"""Experiments around a gradient that is right in the plain case: other layouts, other calls in between, other dtypes."""
+"""Experiments around a gradient that is right in the plain case: other layouts, calls in between, other dtypes."""
 
 from __future__ import annotations
 
@@ -110,14 +110,17 @@ def staleness(oracle: Oracle, rng: np.random.Generator) -> Finding | None:
     """A pullback must give the same answer late, twice, and its own answer at another point."""
     point, function = oracle.point, oracle.point.function
     cotangents, arrays = random(point.outputs, rng), nearby(point, rng)
+    function.forward(*point.arrays)
     first = pull(function, point.arrays, cotangents)
+    other = pull(function, arrays, cotangents)
+    after = pull(function, point.arrays, cotangents)
     pullback = function.linearize(*point.arrays)
     function.forward(*arrays)
-    other = pull(function, arrays, cotangents)
     late = pull_through(function, pullback, point.arrays, cotangents)
     again = pull_through(function, pullback, point.arrays, cotangents)
     advice = "save what the pullback needs with the call it belongs to, and don't write into it"
-    for pulled, what in ((late, "another forward ran in between"), (again, "the pullback is called a second time")):
+    for pulled, what in ((after, "another call came before"), (late, "another forward ran in between"),
+                         (again, "the pullback is called a second time")):
         if not _same_gradients(pulled, first):
             whose = "; it then gives the answer of the other values" if _same_gradients(pulled, other) else ""
             where = oracle.wrong_entry(pulled, cotangents, "random")
@@ -125,6 +128,18 @@ def staleness(oracle: Oracle, rng: np.random.Generator) -> Finding | None:
     if _same_gradients(other, first) and not _right(function, arrays, other, cotangents, rng, point):
         why = "at another input the gradient is still that of the first one"
         return _wrong("stale-saved-value", why, advice)
+    return None
+
+
+def repeatability(function: Differentiable, arrays: Arrays, cotangents: Arrays) -> Finding | None:
+    """The same pull again and again must give the same gradients."""
+    first, second = pull(function, arrays, cotangents), pull(function, arrays, cotangents)
+    for name, a, b in zip(function.inputs, first.gradients, second.gradients, strict=True):
+        if a is not None and b is not None and a.shape == b.shape and not _same(to_real(a), to_real(b)):
+            spread = float(np.abs(to_real(a) - to_real(b)).max())
+            why = f"the same pull, made twice, gives gradients of {name} that differ by up to {spread:.3g}"
+            return Finding("nondeterministic", why, advice="look for random numbers or unordered additions in the "
+                           "pullback, or for state that it changes")
     return None
 
 
@@ -150,10 +165,10 @@ def coarse_dtypes(given: Arrays, twin: Point, rng: np.random.Generator) -> Findi
     return None
 
 
-def wrong_dtype(function: Differentiable, arrays: Arrays, pulled: Pulled, *, only_parts: bool = False) -> Finding | None:
-    """The finding for a gradient whose dtype is not its input's; ``only_parts``: complex for real, or the reverse."""
+def wrong_dtype(function: Differentiable, arrays: Arrays, pulled: Pulled, *, parts: bool = False) -> Finding | None:
+    """The finding for a gradient whose dtype is not its input's; ``parts``: only complex for real, or the reverse."""
     for k, (gradient, array) in enumerate(zip(pulled.gradients, arrays, strict=True)):
-        if gradient is None or (only_parts and np.iscomplexobj(gradient) == np.iscomplexobj(array)):
+        if gradient is None or (parts and np.iscomplexobj(gradient) == np.iscomplexobj(array)):
             continue
         if gradient.dtype != array.dtype:
             where = Where(function.inputs[k], k, array.shape, "")
@@ -171,15 +186,17 @@ def _right(function: Differentiable, arrays: Arrays, pulled: Pulled, cotangents:
         return True
     for k, gradient in enumerate(pulled.gradients):
         if gradient is not None and gradient.size:
-            reference = along(point, [random_direction(point, k, rng)], full=False)
+            reference = along(point, [random_direction(point, k, rng)])
             if judge(point, k, reference, [Trial("", pack(cotangents), gradient)], 1e-6).wrong:
                 return False
     return True
 
 
 def _same_gradients(one: Pulled, other: Pulled) -> bool:
-    pairs = zip(one.gradients, other.gradients, strict=True)
-    return all((a is None) == (b is None) and (a is None or b is None or _same(to_real(a), to_real(b))) for a, b in pairs)
+    for a, b in zip(one.gradients, other.gradients, strict=True):
+        if (a is None) != (b is None) or (a is not None and b is not None and not _same(to_real(a), to_real(b))):
+            return False
+    return True
 
 
 def _same(one: Array, other: Array) -> bool:

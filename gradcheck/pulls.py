@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from .arrays import Array, Arrays
 from .function import Differentiable, Pullback, gradient_arrays
 

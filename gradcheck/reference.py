@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from .arrays import Array, Arrays, coarsest, coordinates_of, from_real, pack, to_real
-from .differences import NOISE_SPACING, Noise, Path, Slope, first_step, noise_of, slope_along
+from .differences import Noise, Path, Slope, first_step, noise_of, slope_along
 from .function import Differentiable
 
 SMALLEST = 1e-13  # of the array's typical size: a smaller element is a zero
+MOST_NOISE = 1e-2  # noise is less than this part of a value, or the value is nothing but noise
+WIDEST = 0.5  # the widest step, of the element moved ...
+WIDEST_OF_ALL = 0.05  # ... or of its array's typical size, if that is more
 DIRECTIONS = 4  # random directions for a large input
 SPOTS = 8  # single coordinates looked at besides
 
@@ -44,8 +48,6 @@ class Point:
         outputs = function.forward(*self.arrays)
         self.outputs = tuple(np.array(y, order="C") for y in outputs)
         self.packed = pack(self.outputs)
-        self.eps = max(coarsest(self.arrays), coarsest(self.outputs))
-        self._noise: dict[int, Noise] = {}
         self.step = step  # absolute, as the user gave it, or None to adapt
         self.typical = tuple(_typical(x) for x in self.base)
         self.magnitudes = tuple(_magnitudes(x, t) for x, t in zip(self.base, self.typical, strict=True))
@@ -68,21 +70,49 @@ class Point:
         direction[c] = self.magnitudes[k][c]
         return Line(k, direction, c)
 
-    def noise(self, k: int) -> Noise:
-        """The noise of the outputs when input ``k`` moves; measured once, along a random direction."""
-        if k not in self._noise:
-            line = random_direction(self, k, np.random.default_rng(k))
-            measured = noise_of(self.path(line), first_step(self.eps) * NOISE_SPACING)
-            self._noise[k] = Noise(self.eps, np.where(np.isfinite(measured), measured, 0.0))
-        return self._noise[k]
+    @cached_property
+    def noise(self) -> Array:
+        """The noise of the outputs; measured once, with all inputs moving at random."""
+        rng = np.random.default_rng(0)
+        directions = [random_direction(self, k, rng).direction for k in range(len(self.base))]
 
-    def slope(self, line: Line) -> Slope | None:
-        """The derivative of every output along ``line``, per unit for a coordinate line."""
+        def path(t: float) -> Array:
+            moved = (from_real(x + t * d, a) for x, d, a in zip(self.base, directions, self.arrays, strict=True))
+            return pack(self.function.forward(*moved))
+
+        return noise_of(path, first_step(self.dtype_eps))
+
+    def noise_along(self, line: Line) -> Array:
+        """The noise of the outputs along ``line``."""
+        return np.maximum(self.noise, noise_of(self.path(line), first_step(self.eps)))
+
+    @cached_property
+    def dtype_eps(self) -> float:
+        """The spacing of the coarsest dtype in sight."""
+        return max(coarsest(self.arrays), coarsest(self.outputs))
+
+    @cached_property
+    def eps(self) -> float:
+        """How coarse the function's values are, relative to their size: by their dtype, or as coarse as is seen.
+
+        A function may compute in float32 whatever its inputs are.  Outputs that are small by cancellation are coarser
+        than the others; they do not count.
+        """
+        noisy = (self.noise > 0) & (self.noise < MOST_NOISE * np.abs(self.packed))
+        seen = self.noise[noisy] / np.abs(self.packed[noisy])
+        return max(self.dtype_eps, float(np.median(seen)) if seen.size else 0.0)
+
+    def slope(self, line: Line, *, closely: bool = False) -> Slope | None:
+        """The derivative of every output along ``line``, per unit for a coordinate line.
+
+        closely: the noise is measured along this very line too, which makes for a more reliable bar.
+        """
+        noise = self.noise_along(line) if closely else self.noise
         typical = self.typical[line.input]
         unit = line.length if line.coordinate is not None else typical
         step = self.step / unit if self.step is not None else first_step(self.eps)
-        slope = slope_along(self.path(line), self.noise(line.input), step=step, adapt=self.step is None,
-                            widest=max(64.0, typical / unit))
+        slope = slope_along(self.path(line), Noise(self.eps, noise), step=step, adapt=self.step is None,
+                            widest=max(WIDEST, WIDEST_OF_ALL * typical / unit))
         if slope is None:
             return None
         return Slope(slope.value / line.length, slope.bar / line.length, slope.step * unit, slope.settled, slope.noisy)
@@ -140,7 +170,7 @@ def measure(point: Point, k: int, *, full_limit: int, rng: np.random.Generator) 
     spots = rng.choice(count, size=min(SPOTS, count), replace=False)
     lines = [point.coordinate(k, int(c)) for c in sorted(spots)]
     lines += [random_direction(point, k, rng) for _ in range(DIRECTIONS)]
-    return along(point, lines, full=False)
+    return along(point, lines)
 
 
 def random_direction(point: Point, k: int, rng: np.random.Generator) -> Line:
@@ -150,13 +180,13 @@ def random_direction(point: Point, k: int, rng: np.random.Generator) -> Line:
     return Line(k, signs * rng.uniform(0.5, 1.0, size) * point.magnitudes[k])
 
 
-def along(point: Point, lines: Iterable[Line], *, full: bool) -> InputReference:
+def along(point: Point, lines: Iterable[Line], *, full: bool = False, closely: bool = False) -> InputReference:
     """Slopes along ``lines``; one that can't be taken at all has an infinite bar."""
     kept = list(lines)
     outputs = sum(coordinates_of(y) for y in point.outputs)
     value, bar, steps = np.zeros((outputs, len(kept))), np.full((outputs, len(kept)), np.inf), []
     for i, line in enumerate(kept):
-        slope = point.slope(line)
+        slope = point.slope(line, closely=closely)
         if slope is not None:
             value[:, i], bar[:, i] = slope.value, slope.bar
         steps.append(slope.step if slope is not None else 0.0)

@@ -43,8 +43,8 @@ class Where:
         head += f", {self.element}" if self.element else ""
         if self.analytic is None and self.numeric is None:
             return [head]
-        analytic = "none" if self.analytic is None else f"{self.analytic:.10g}"
-        numeric = "none" if self.numeric is None else f"{self.numeric:.10g}"
+        analytic = "none" if self.analytic is None else f"{self.analytic + 0.0:.10g}"  # + 0.0: no minus zero
+        numeric = "none" if self.numeric is None else f"{self.numeric + 0.0:.10g}"
         bar = f" +- {self.bar:.1e}" if self.bar is not None else ""
         tail = f" (relative error {self.error:.2g})" if self.error is not None else ""
         of = f", cotangent: {self.cotangent}" if self.cotangent else ""

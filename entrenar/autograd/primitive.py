@@ -59,6 +59,8 @@ def read_signature(op: Op, ruled: set[str]) -> tuple[tuple[str, ...], tuple[str,
         if p.kind is p.VAR_KEYWORD:
             raise TypeError(f"{op.name}: **{name} is not allowed: name every keyword")
         array_like = p.annotation is p.empty or "Array" in str(p.annotation)
+        if keywords and name not in keywords and p.kind is p.POSITIONAL_OR_KEYWORD and (name in ruled or name in op.nondiff):
+            raise TypeError(f"{op.name}: input {name!r} stands after keyword {keywords[-1]!r}: inputs come first")
         if name in ruled or name in op.nondiff or (p.kind is not p.KEYWORD_ONLY and array_like):
             inputs.append(name)
             variadic = variadic or p.kind is p.VAR_POSITIONAL

@@ -31,7 +31,7 @@ FAMILIES: tuple[ModuleType, ...] = (
 )
 PUBLIC: dict[str, Any] = {"cast": cast, "scale": scale, "stop_gradient": stop_gradient}
 for _family in FAMILIES:
-    PUBLIC.update({name: getattr(_family, name) for name in _family.__all__})
+    PUBLIC.update({name: getattr(_family, name) for name in _family.__all__ if hasattr(_family, name)})
 
 methods.install()
 protocols.install()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,9 @@ def subject(target: Any, arrays: tuple[Any, ...], *, order: int, seed: int) -> S
     Raises TypeError for an op without samples when no arrays are given.
     """
     if not is_op(target):
-        names = input_names(target.forward if isinstance(target, type) else target, len(arrays) + 1)
-        call = target.apply if isinstance(target, type) else target
-        return Subject(name_of(target), (case(name_of(target), call, arrays, {}, [n for n in names if n != "ctx"],
-                                              order=order),))
+        call, signature = (target.apply, target.forward) if hasattr(target, "apply") else (target, target)
+        names = [n for n in input_names(signature, len(arrays) + 1) if n != "ctx"]
+        return Subject(name_of(target), (case(name_of(target), call, arrays, {}, names, order=order),))
     op = target.op
     if not op.differentiable:
         return Subject(op.key, (), (f"{op.name} has no derivative: nothing to check",))
@@ -182,9 +181,40 @@ def _arrays(gradients: Sequence[Any]) -> list[Array | None]:
     return [None if g is None else np.asarray(g.data) for g in gradients]
 
 
+# the sweep's view ------------------------------------------------------------------------------------------------
 def ops() -> dict[str, Any]:
-    """Every declared op of entrenar, by key; importing the package declares them."""
-    import entrenar  # noqa: F401 - declares the ops
+    """Every declared op of entrenar by key."""
+    import entrenar  # noqa: F401 - importing the package declares the ops
     from entrenar.autograd import OPS
 
-    return {key: fn for key, fn in sorted(OPS.items()) if not inspect.isclass(fn)}
+    return dict(sorted(OPS.items()))
+
+
+def backends() -> tuple[str, ...]:
+    """The names of the known backends."""
+    from entrenar.kernels import BACKENDS
+
+    return tuple(BACKENDS)
+
+
+def using(backend: str) -> AbstractContextManager[Any]:
+    """Run the body with the kernels of one backend only.  Raises ValueError for an unknown one."""
+    import entrenar
+
+    return entrenar.backend(backend)
+
+
+def kernels_of(key: str) -> dict[str, int]:
+    """The CPU backends that have a kernel for the op's forward, each with its priority."""
+    from entrenar.kernels import BACKENDS, KERNELS, find
+
+    find(key, "no device", None, (), {})  # backends are loaded on first demand
+    entries = [BACKENDS[kernel.backend] for kernel in KERNELS.get(key, ())]
+    return {b.name: b.priority for b in entries if b.device == "cpu"}
+
+
+def served(key: str) -> frozenset[str]:
+    """The backends whose kernels for the op have run so far in this process."""
+    from entrenar.kernels import SERVED
+
+    return frozenset(SERVED.get(key, ()))

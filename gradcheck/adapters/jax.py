@@ -6,7 +6,6 @@ complex arrays the two differ by conjugating the cotangent on the way in and the
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -48,9 +47,9 @@ def subject(target: Any, arrays: tuple[Any, ...], *, order: int, seed: int) -> S
 
 def differentiable(name: str, call: Any, names: tuple[str, ...]) -> Differentiable:
     """A function of JAX arrays as gradcheck sees functions."""
-    jax = importlib.import_module("jax")
-    jnp = importlib.import_module("jax.numpy")
-    wide = importlib.import_module("jax.experimental").enable_x64
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import enable_x64 as wide
 
     def forward(*arrays: Array) -> Arrays:
         with wide():

@@ -108,7 +108,7 @@ def _pulled(ys: Sequence[Any], xs: Sequence[Any], gs: Sequence[Any], *, create_g
     tracked = [(y, g) for y, g in zip(ys, gs, strict=True) if y.requires_grad]
     if not tracked:
         return [None] * len(xs)
-    return torch.autograd.grad(  # type: ignore[no-any-return]
+    return torch.autograd.grad(
         [y for y, _ in tracked], xs, [g for _, g in tracked], retain_graph=True, create_graph=create_graph,
         allow_unused=True,
     )  # fmt: skip

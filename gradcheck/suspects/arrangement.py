@@ -65,7 +65,8 @@ def transposed(s: Suspect) -> Guess | None:
     for j, name in enumerate(s.point.function.inputs):
         flipped = s.repulled(arrays=partial(_flip, j=j))
         if flipped is not None and s.agrees(flipped):
-            return Guess("transposed", f"the gradient of {s.name} is right when {name} is handed over transposed", advice)
+            why = f"the gradient of {s.name} is right when {name} is handed over transposed"
+            return Guess("transposed", why, advice)
     for i in range(len(s.point.outputs)):
         flipped = s.repulled(cotangents=partial(_flip, j=i))
         if flipped is not None and s.agrees(flipped):

@@ -20,6 +20,8 @@ T = TypeVar("T")
 Change: TypeAlias = Callable[[Arrays], Arrays]
 
 ROWS = 512  # the most outputs whose rows of the Jacobian are pulled one by one
+LENIENCE = 4.0  # a mistake is known to be there: an explanation may miss by so many times the usual tolerance ...
+GAIN = 0.1  # ... if that is only this part of what was missed before
 PERTURBATION = 0.03  # how far the second point lies from the first, relative to each element
 
 
@@ -80,7 +82,15 @@ class Suspect:
     def agrees(self, repaired: Sequence[Array | None]) -> bool:
         """True if these gradients, one per pull, are right in every measured number."""
         for at, gradient in enumerate(repaired):
-            if gradient is None or gradient.shape != self.input.shape or not self.held(at, gradient).agrees():
+            if gradient is None or gradient.shape != self.input.shape:
+                return False
+            claimed = self.gradients[at]
+            held = self.held(at, gradient)
+            allowed = held.tolerance
+            if claimed is not None and claimed.shape == gradient.shape:
+                before = np.abs(self.held(at, claimed).analytic - held.numeric)
+                allowed = np.maximum(allowed, np.minimum(LENIENCE * allowed, GAIN * before))
+            if not (np.abs(held.analytic - held.numeric) <= allowed).all():
                 return False
         return True
 
@@ -143,7 +153,7 @@ class Suspect:
         gradient = None if gradients is None else gradients[self.k]
         if gradient is None:
             return True
-        line = along(second, [random_direction(second, self.k, self.rng)], full=False)
+        line = along(second, [random_direction(second, self.k, self.rng)])
         return hold(second, line, self.k, gradient / factor, pack(cotangents), max(self.rtol, 1e-6)).agrees()
 
 

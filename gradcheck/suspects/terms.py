@@ -17,7 +17,7 @@ def missing_term(s: Suspect) -> Guess:
     advice = f"derive the pullback of {s.name} again, term by term"
     if not s.shaped:
         found = next(g.shape for g in s.gradients if g is not None)
-        why = f"the gradient of {s.name} has shape {found}, its input {s.input.shape}, and no rearrangement makes it right"
+        why = f"the gradient of {s.name} has shape {found}, its input {s.input.shape}; no rearrangement makes it right"
         return Guess("missing-term", why, advice)
     if _nonlinear(s):
         why = f"the gradient of {s.name} is not linear in the cotangent: twice the cotangent does not give it twice"

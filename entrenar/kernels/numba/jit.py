@@ -14,6 +14,8 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
+from ...array import Array
+
 F = TypeVar("F", bound=Callable[..., Any])
 SUMS = {"reassoc", "contract"}
 
@@ -96,7 +98,7 @@ def row_max(row: Any) -> Any:
 def row_max32(row: Any) -> Any:
     """By the bits as sign-magnitude integers: an integer maximum runs in vector registers, a float one doesn't."""
     words = row.view(np.int32)
-    best = np.int32(-2147483648)
+    best = np.int32(-2139095041)  # -inf
     for j in range(words.size):
         k = words[j]
         k = np.int32(k ^ np.int32(np.int32(k >> np.int32(31)) & np.int32(0x7FFFFFFF)))
@@ -119,3 +121,19 @@ def _row_max(row: Any) -> Any:
     if row.dtype == types.float32:
         return lambda row: row_max32(row)
     return lambda row: row_max64(row)
+
+
+# arrays -------------------------------------------------------------------------------------------------------
+def rows(x: Array, columns: int) -> Array:
+    """x as a C-contiguous writeable matrix of so many columns: the one layout kernels are compiled for (else a copy)."""
+    x = np.ascontiguousarray(x)
+    return (x if x.flags.writeable else x.copy()).reshape(-1, columns)
+
+
+def floats(*arrays: Array | None) -> bool:
+    """True if the arrays (None aside) are all float32 or all float64 and not empty: what kernels accept."""
+    dtypes = {a.dtype for a in arrays if a is not None}
+    return len(dtypes) == 1 and dtypes <= _SERVED and all(a.size for a in arrays if a is not None)
+
+
+_SERVED = {np.dtype(np.float32), np.dtype(np.float64)}

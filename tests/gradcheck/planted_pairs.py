@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sound
-from sound import INDEX, normal, positive, softmax, unbroadcast
+import sound_pairs as sound
+from sound_pairs import INDEX, normal, positive, softmax, unbroadcast
 
 
 @dataclass(frozen=True)
@@ -199,11 +199,6 @@ plant("mutated-cotangent", "forward", (forward_in_place, lambda g, x: 2 * g * x)
 
 
 # stride assumption -----------------------------------------------------------------------------------------------
-def memory(a: Any) -> Any:
-    """The elements as a kernel sees them that starts at the first and takes every stride for the item size."""
-    return np.lib.stride_tricks.as_strided(a, (a.size,), (a.itemsize if a.base is not None or a.size == 1 else a.itemsize,))
-
-
 def flat_read(a: Any) -> Any:
     """The first ``size`` items of the memory an array lies in, whatever its strides."""
     base = a if a.base is None else a.base

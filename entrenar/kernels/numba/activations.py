@@ -1,0 +1,190 @@
+"""softmax and log_softmax over the last axis, gelu and silu elementwise."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...array import Array
+from .. import kernel
+from ..pool import split
+from .jit import exp, floats, jit, jit_sums, row_max, rows
+
+
+# softmax ------------------------------------------------------------------------------------------------------
+@jit_sums
+def softmax_rows(x: Any, y: Any, start: int, stop: int) -> None:
+    """y = e**(x - max) / sum; a row of -inf gives zeros."""
+    zero = x.dtype.type(0)
+    one = x.dtype.type(1)
+    for i in range(start, stop):
+        top = row_max(x[i])
+        if top == -np.inf:
+            top = zero
+        total = zero
+        for j in range(x.shape[1]):
+            e = exp(x[i, j] - top)
+            y[i, j] = e
+            total += e
+        r = one if total == zero else one / total
+        for j in range(x.shape[1]):
+            y[i, j] *= r
+
+
+@jit_sums
+def softmax_rows_vjp(g: Any, y: Any, gx: Any, start: int, stop: int) -> None:
+    """gx = y (g - sum(g y))."""
+    zero = y.dtype.type(0)
+    for i in range(start, stop):
+        total = zero
+        for j in range(y.shape[1]):
+            total += g[i, j] * y[i, j]
+        if total != total and not g[i].any():  # a NaN row: a zero cotangent still gives zeros
+            gx[i] = zero
+        else:
+            for j in range(y.shape[1]):
+                gx[i, j] = y[i, j] * (g[i, j] - total)
+
+
+@jit_sums
+def log_softmax_rows(x: Any, y: Any, start: int, stop: int) -> None:
+    """y = (x - max) - log(sum(e**(x - max)))."""
+    zero = x.dtype.type(0)
+    for i in range(start, stop):
+        top = row_max(x[i])
+        if top == -np.inf:
+            top = zero
+        total = zero
+        for j in range(x.shape[1]):
+            total += exp(x[i, j] - top)
+        shift = zero if total == zero else np.log(total)
+        for j in range(x.shape[1]):
+            y[i, j] = (x[i, j] - top) - shift
+
+
+@jit_sums
+def log_softmax_rows_vjp(g: Any, y: Any, gx: Any, start: int, stop: int) -> None:
+    """gx = g - e**y sum(g)."""
+    zero = y.dtype.type(0)
+    for i in range(start, stop):
+        total = zero
+        for j in range(y.shape[1]):
+            total += g[i, j]
+        for j in range(y.shape[1]):
+            p = exp(y[i, j])
+            gx[i, j] = g[i, j] if total == zero else g[i, j] - p * total
+
+
+def last_axis(x: Array, *, axis: int) -> bool:
+    """Rows are the last axis; other axes are for the composite."""
+    return floats(x) and x.ndim > 0 and axis in (-1, x.ndim - 1)
+
+
+def over_rows(run: Any, x: Array, *others: Array) -> Array:
+    """``run(*others, x, out)`` over the rows of the last axis; the order of arguments is the kernel's."""
+    matrices = [rows(a, x.shape[-1]) for a in (*others, x)]
+    out = np.empty_like(matrices[-1])
+    split(run, *out.shape, *matrices, out)
+    return out.reshape(x.shape)
+
+
+@kernel("softmax", backend="numba", when=last_axis, saves=("y",))
+def softmax(x: Array, *, axis: int) -> Array:
+    """Rows of the last axis."""
+    return over_rows(softmax_rows, x)
+
+
+@kernel("softmax.vjp", backend="numba")
+def softmax_vjp(g: Array, y: Array) -> Array:
+    """From the output alone."""
+    return over_rows(softmax_rows_vjp, y, g)
+
+
+@kernel("log_softmax", backend="numba", when=last_axis, saves=("y",))
+def log_softmax(x: Array, *, axis: int) -> Array:
+    """Rows of the last axis."""
+    return over_rows(log_softmax_rows, x)
+
+
+@kernel("log_softmax.vjp", backend="numba")
+def log_softmax_vjp(g: Array, y: Array) -> Array:
+    """From the output alone."""
+    return over_rows(log_softmax_rows_vjp, y, g)
+
+
+# x sigmoid(p(x)) ----------------------------------------------------------------------------------------------
+@jit
+def gate(x: Any, first: Any, third: Any, y: Any, start: int, stop: int) -> None:
+    """y = x sigmoid(first x + third x**3): silu with (1, 0), gelu by tanh with its two constants."""
+    one = x.dtype.type(1)
+    for i in range(start, stop):
+        v = x[i]
+        y[i] = v / (one + exp(-(first + third * v * v) * v))
+
+
+@jit
+def gate_vjp(g: Any, x: Any, first: Any, third: Any, gx: Any, start: int, stop: int) -> None:
+    """gx = g (s + x s (1 - s) p'(x)) with s = sigmoid(p(x))."""
+    one = x.dtype.type(1)
+    three = x.dtype.type(3)
+    for i in range(start, stop):
+        v = x[i]
+        s = one / (one + exp(-(first + third * v * v) * v))
+        gx[i] = g[i] * (s + v * s * (one - s) * (first + three * third * v * v))
+
+
+@jit
+def gelu_exact(x: Any, y: Any, start: int, stop: int) -> None:
+    """y = x Phi(x), Phi(x) = erfc(-x / sqrt 2) / 2."""
+    half = x.dtype.type(0.5)
+    root = x.dtype.type(-math.sqrt(0.5))
+    for i in range(start, stop):
+        y[i] = x[i] * (half * math.erfc(root * x[i]))
+
+
+@jit
+def gelu_exact_vjp(g: Any, x: Any, gx: Any, start: int, stop: int) -> None:
+    """gx = g (Phi(x) + x phi(x)), phi(x) = e**(-x**2 / 2) / sqrt(2 pi)."""
+    half = x.dtype.type(0.5)
+    root = x.dtype.type(-math.sqrt(0.5))
+    norm = x.dtype.type(1 / math.sqrt(2 * math.pi))
+    for i in range(start, stop):
+        v = x[i]
+        gx[i] = g[i] * (half * math.erfc(root * v) + v * (norm * exp(-half * v * v)))
+
+
+TANH = (2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715)  # 1 + tanh(u) = 2 sigmoid(2 u)
+
+
+def elementwise(run: Any, *arrays: Array, constants: tuple[float, ...] = ()) -> Array:
+    """``run(*arrays, *constants, out)`` over flat arrays."""
+    x = arrays[-1]
+    flat = [rows(a, a.size)[0] for a in arrays]
+    out = np.empty_like(flat[-1])
+    split(run, out.size, 1, *flat, *(x.dtype.type(c) for c in constants), out)
+    return out.reshape(x.shape)
+
+
+@kernel("gelu", backend="numba", when=lambda x, *, approximate: floats(x) and approximate in ("none", "tanh"))
+def gelu(x: Array, *, approximate: str) -> Array:
+    """By erfc or by tanh."""
+    return elementwise(gelu_exact, x) if approximate == "none" else elementwise(gate, x, constants=TANH)
+
+
+@kernel("gelu.vjp", backend="numba")
+def gelu_vjp(g: Array, x: Array, *, approximate: str) -> Array:
+    """By erfc or by tanh."""
+    return elementwise(gelu_exact_vjp, g, x) if approximate == "none" else elementwise(gate_vjp, g, x, constants=TANH)
+
+
+@kernel("silu", backend="numba", when=lambda x: floats(x))
+def silu(x: Array) -> Array:
+    """x sigmoid(x)."""
+    return elementwise(gate, x, constants=(1.0, 0.0))
+
+
+@kernel("silu.vjp", backend="numba")
+def silu_vjp(g: Array, x: Array) -> Array:
+    """g (s + x s (1 - s))."""
+    return elementwise(gate_vjp, g, x, constants=(1.0, 0.0))

@@ -1,0 +1,210 @@
+"""Attention in blocks of rows: the scores of a block live in one small buffer and only the log-sum of each row is kept.
+
+Dao et al. 2022 (FlashAttention), section 3, with the two matrix products of a block left to BLAS.  Backward computes the
+scores again: P = e**(S - lse), dV = P^T g, dP = g V^T, dS = P (dP - rowsum(P dP)), dQ = dS K, dK = dS^T Q.  Key blocks that
+a causal row cannot see are skipped.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...array import Array
+from .. import kernel
+from ..pool import split
+from .jit import exp, floats, jit_sums, row_max
+
+BUFFER = 1 << 19  # scores per block: 2 MiB of float32 stay in the second-level cache
+LARGE = 1 << 62
+
+
+@jit_sums
+def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int, stop: int) -> None:
+    """Scores to dropped-out probabilities, in place.  Row r of a head sees keys r + first - behind < j < r + first + ahead."""
+    zero = s.dtype.type(0)
+    one = s.dtype.type(1)
+    heights, keys = s.shape[1], s.shape[2]
+    for i in range(start, stop):
+        row = s[i // heights, i % heights]
+        at = i % heights + first
+        low = min(max(0, at - behind + 1), keys)
+        high = max(min(keys, at + ahead), low)
+        top = row_max(row[low:high])
+        if top == -np.inf:
+            top = zero
+        total = zero
+        for j in range(low, high):
+            e = exp(row[j] - top)
+            row[j] = e
+            total += e
+        lse[i // heights, i % heights] = np.log(total) + top
+        r = one if total == zero else one / total
+        for j in range(low):
+            row[j] = zero
+        for j in range(low, high):
+            row[j] *= r
+        for j in range(high, keys):
+            row[j] = zero
+        if keep.size:
+            for j in range(low, high):
+                row[j] *= factor if keep[i // heights, i % heights, j] else zero
+
+
+@jit_sums
+def attend_rows_vjp(s: Any, d: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int,
+                    stop: int) -> None:
+    """In place: scores to dropped-out probabilities, the cotangents d of these to cotangents of the scores."""
+    zero = s.dtype.type(0)
+    heights, keys = s.shape[1], s.shape[2]
+    for i in range(start, stop):
+        row, drow = s[i // heights, i % heights], d[i // heights, i % heights]
+        at = i % heights + first
+        low = min(max(0, at - behind + 1), keys)
+        high = max(min(keys, at + ahead), low)
+        shift = lse[i // heights, i % heights]
+        if shift == -np.inf:  # nothing to see: the output was zeros
+            high = low
+        for j in range(low):
+            row[j] = zero
+            drow[j] = zero
+        for j in range(high, keys):
+            row[j] = zero
+            drow[j] = zero
+        if keep.size:
+            for j in range(low, high):
+                drow[j] *= factor if keep[i // heights, i % heights, j] else zero
+        total = zero
+        for j in range(low, high):
+            p = exp(row[j] - shift)
+            row[j] = p
+            total += p * drow[j]
+        for j in range(low, high):
+            drow[j] = row[j] * (drow[j] - total)
+        if keep.size:
+            for j in range(low, high):
+                row[j] *= factor if keep[i // heights, i % heights, j] else zero
+
+
+class Block(NamedTuple):
+    """Some heads of one batch entry and some of their rows; ``keys`` are those that any of the rows can see."""
+
+    batch: int
+    heads: slice
+    rows: slice
+    keys: slice
+
+
+class Plan:
+    """The arrays as (batch, heads of k, heads of q per head of k, rows, columns), and how they are cut into blocks."""
+
+    def __init__(self, q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, scale: float, causal: bool,
+                 window: int | None, offset: int, dropout: float) -> None:
+        heads = k.shape[-3] if k.ndim > 2 else 1
+        self.share = (q.shape[-3] if q.ndim > 2 else 1) // heads
+        self.q, self.k, self.v = (self.apart(a, heads) for a in (q * q.dtype.type(scale), k, v))
+        self.rows, self.keys, self.heads = q.shape[-2], k.shape[-2], heads
+        full = (*q.shape[:-1], self.keys)
+        self.mask, self.keep = (None if a is None else self.apart(np.broadcast_to(a, full), heads) for a in (mask, keep))
+        self.factor = q.dtype.type(1 / (1 - dropout) if dropout < 1 else 0)
+        self.behind = LARGE if window is None else window
+        self.ahead = 1 if causal else self.behind
+        self.offset = offset
+        # rows per block, then heads per block, as many as the buffer holds
+        self.height = max(1, min(self.rows, BUFFER // (self.share * self.keys), self.rows if self.ahead == LARGE else 256))
+        self.several = max(1, min(heads, BUFFER // (self.share * self.keys * self.height)))
+
+    @staticmethod
+    def apart(a: Array, heads: int) -> Array:
+        """A view where the layout allows it."""
+        return a.reshape(-1, heads, max(1, (a.shape[-3] if a.ndim > 2 else 1) // heads), *a.shape[-2:])
+
+    def blocks(self) -> Iterator[Block]:
+        """Blocks that cover every row of every head once."""
+        for n in range(len(self.q)):
+            for h in range(0, self.heads, self.several):
+                for i in range(0, self.rows, self.height):
+                    last = min(i + self.height, self.rows)
+                    low = min(max(0, i + self.offset - self.behind + 1), self.keys)
+                    high = max(min(self.keys, last - 1 + self.offset + self.ahead), low)
+                    yield Block(n, slice(h, min(h + self.several, self.heads)), slice(i, last), slice(low, high))
+
+    def buffer(self) -> Array:
+        """Room for the scores of the largest block."""
+        return np.empty(self.several * self.share * self.height * self.keys, self.q.dtype)
+
+    def view(self, buffer: Array, at: Block) -> Array:
+        """The buffer in the shape of a block's scores."""
+        shape = (at.heads.stop - at.heads.start, self.share, at.rows.stop - at.rows.start, at.keys.stop - at.keys.start)
+        return buffer[: math.prod(shape)].reshape(shape)
+
+    def scores(self, at: Block, buffer: Array) -> Array:
+        """scale q k^T of a block, masked, in the buffer."""
+        n, h, i, j = at
+        s = np.matmul(self.q[n, h, :, i], self.k[n, h, :, j].swapaxes(-1, -2), out=self.view(buffer, at))
+        if self.mask is not None:
+            mask = self.mask[n, h, :, i, j]
+            if mask.dtype.kind == "b":
+                np.copyto(s, -np.inf, where=~mask)
+            else:
+                s += mask
+        return s
+
+    def run(self, kernel: Any, at: Block, lse: Array, *scores: Array) -> None:
+        """A row kernel over the scores of a block."""
+        n, h, i, j = at
+        flat = [s.reshape(-1, *s.shape[-2:]) for s in scores]
+        keep = NOTHING if self.keep is None else np.ascontiguousarray(self.keep[n, h, :, i, j]).view(np.uint8)
+        logs = lse[n, h, :, i].reshape(-1, flat[0].shape[1])
+        split(kernel, flat[0].shape[0] * flat[0].shape[1], flat[0].shape[2], *flat, logs, keep.reshape(-1, *keep.shape[-2:]),
+              self.factor, i.start + self.offset - j.start, self.behind, self.ahead)
+        lse[n, h, :, i] = logs.reshape(lse[n, h, :, i].shape)
+
+
+NOTHING = np.empty((0, 0, 0), np.uint8)
+
+
+def accepted(q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, *, scale: float, causal: bool,
+             window: int | None, offset: int, dropout: float) -> bool:
+    """Batch axes are alike, heads of k and v divide those of q; a float mask has q's dtype."""
+    if not floats(q, k, v) or not q.ndim == k.ndim == v.ndim >= 2 or k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
+        return False
+    if mask is not None and mask.dtype.kind != "b" and mask.dtype != q.dtype:
+        return False
+    return q.ndim == 2 or (q.shape[:-3] == k.shape[:-3] and q.shape[-3] % k.shape[-3] == 0)
+
+
+@kernel("attention", backend="numba", when=accepted, saves=("lse",))
+def attention(q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, *, scale: float, causal: bool,
+              window: int | None, offset: int, dropout: float) -> Any:
+    """softmax(scale q k^T, masked) v."""
+    plan = Plan(q, k, v, mask, keep, scale, causal, window, offset, dropout)
+    y = np.empty_like(plan.q, shape=(*plan.q.shape[:-1], v.shape[-1]))  # in memory order of q
+    lse, buffer = np.empty(plan.q.shape[:-1], q.dtype), plan.buffer()
+    for at in plan.blocks():
+        p = plan.scores(at, buffer)
+        plan.run(attend_rows, at, lse, p)
+        np.matmul(p, plan.v[at.batch, at.heads, :, at.keys], out=y[at.batch, at.heads, :, at.rows])
+    return y.reshape(*q.shape[:-1], v.shape[-1]), lse
+
+
+@kernel("attention.vjp", backend="numba", when=lambda needs, **_: not needs[3])
+def attention_vjp(g: Array, q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, lse: Array, *, scale: float,
+                  causal: bool, window: int | None, offset: int, dropout: float, needs: tuple[bool, ...]) -> Any:
+    """Cotangents of q, k and v, block by block."""
+    plan = Plan(q, k, v, mask, keep, scale, causal, window, offset, dropout)
+    g = plan.apart(g, plan.heads)
+    gq, gk, gv = np.empty_like(plan.q), np.zeros_like(plan.k), np.zeros_like(plan.v)
+    buffers = plan.buffer(), plan.buffer()
+    for at in plan.blocks():
+        n, h, i, j = at
+        p = plan.scores(at, buffers[0])
+        d = np.matmul(g[n, h, :, i], plan.v[n, h, :, j].swapaxes(-1, -2), out=plan.view(buffers[1], at))
+        plan.run(attend_rows_vjp, at, lse, p, d)
+        np.matmul(d, plan.k[n, h, :, j], out=gq[n, h, :, i])
+        gv[n, h, :, j] += np.matmul(p.swapaxes(-1, -2), g[n, h, :, i]).sum(1, keepdims=True)
+        gk[n, h, :, j] += np.matmul(d.swapaxes(-1, -2), plan.q[n, h, :, i]).sum(1, keepdims=True)
+    gq *= q.dtype.type(scale)
+    return gq.reshape(q.shape), gk.reshape(k.shape), gv.reshape(v.shape), None, None

@@ -1,0 +1,181 @@
+"""What a network is made of besides activations: linear, embedding, dropout."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..array import Array, Generator, default_generator, wide, xp
+from ..autograd.primitive import primitive
+from ..autograd.samples import Sample, Samples, calls, edge, edges
+from ..autograd.tensor import Tensor, raw
+from . import linalg, reduce, shape
+
+__all__ = ["dropout", "embedding", "linear"]
+
+
+# linear -------------------------------------------------------------------------------------------------------
+def _weight_cotangent(g: Array, x: Array, w: Array) -> Array:
+    """g^T x over collapsed leading axes, in the memory order of w (a transposed weight gets a transposed gradient)."""
+    g, x = _rows(g), _rows(x)
+    w = raw(w)
+    if w.flags.f_contiguous and not w.flags.c_contiguous:
+        return shape.transpose(linalg.matmul(shape.transpose(x), g))
+    return linalg.matmul(shape.transpose(g), x)
+
+
+def _rows(x: Array) -> Array:
+    """Leading axes collapsed into one."""
+    return x if x.ndim == 2 else shape.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _linear_samples() -> Samples:
+    def sample(label: str, x: tuple[int, ...], out: int, bias: bool = True, view: Any = lambda a: a) -> Any:
+        def make(rng: np.random.Generator) -> Sample:
+            args = [view(rng.normal(size=x)), view(rng.normal(size=(out, x[-1])))]
+            return Sample((*args, rng.normal(size=out)) if bias else tuple(args), {}, label)
+
+        return make
+
+    return calls(
+        sample("rows", (2, 3), 4), sample("no bias", (2, 3), 4, False), sample("3-d", (3, 2, 4), 5),
+        sample("one vector", (3,), 2), sample("no rows", (0, 3), 2), sample("no inputs", (2, 0), 3),
+        sample("size 1", (1, 1), 1), sample("fortran", (4, 3), 2, True, np.asfortranarray),
+        sample("reversed", (2, 3), 4, True, lambda a: np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1]),
+        lambda rng: Sample((rng.normal(size=(3, 2)).T, rng.normal(size=(3, 4)).T, rng.normal(size=8)[::2]), {}, "transposed"),
+        lambda rng: Sample((np.broadcast_to(rng.normal(size=3), (2, 3)), rng.normal(size=(4, 3)), rng.normal(size=4)), {},
+                           "stride 0"),
+    )
+
+
+@primitive(
+    vjp=dict(
+        x=lambda g, w: linear(g, shape.transpose(w)),
+        w=lambda g, x, w: _weight_cotangent(g, x, w),
+        b=lambda g: reduce.sum(_rows(g), axis=0),
+    ),
+    samples=_linear_samples(),
+    promotes=True,
+    autocast=True,
+)
+def linear(x: Array, w: Array, b: Array = None) -> Array:
+    """x w^T + b: the last axis of x (..., in) through w (out, in) and b (out,), giving (..., out).
+
+    One matrix product over all leading axes; 16-bit floats are multiplied and summed in float32 and rounded once.
+    Raises ValueError for shapes that do not fit.
+    """
+    if w.ndim != 2 or x.ndim < 1 or x.shape[-1] != w.shape[1] or (b is not None and b.shape != w.shape[:1]):
+        raise ValueError(f"linear: x has shape {x.shape}, w {w.shape} and b {None if b is None else b.shape}: "
+                         "expected (..., in), (out, in) and (out,)")
+    dtype = np.result_type(*(a.dtype for a in (x, w, b) if a is not None))
+    y = np.matmul(_rows(wide(x)), wide(w).T)
+    if b is not None:
+        b = wide(b)
+        y = np.add(y, b, out=y) if np.result_type(y, b) == y.dtype else y + b
+    return y.astype(dtype, copy=False).reshape(*x.shape[:-1], w.shape[0])
+
+
+# embedding ----------------------------------------------------------------------------------------------------
+@primitive(
+    vjp=dict(weight=lambda g, ids, weight_meta: embedding_sum(ids, g, count=weight_meta.shape[0])),
+    nondiff=("ids",),
+    samples=calls(
+        lambda rng: Sample((rng.integers(0, 5, (2, 3)), rng.normal(size=(5, 4))), {}, "2-d ids, some twice"),
+        lambda rng: Sample((np.array([1, 1, 1, 0]), rng.normal(size=(3, 2))), {}, "duplicates"),
+        lambda rng: Sample((np.array(2), rng.normal(size=(3, 2))), {}, "one id"),
+        lambda rng: Sample((np.zeros((0, 2), np.int32), rng.normal(size=(3, 2))), {}, "no ids"),
+        lambda rng: Sample((np.array([[3], [0]], np.uint8), rng.normal(size=(8, 6)).T[::-2, ::2]), {}, "strided table"),
+        lambda rng: Sample((np.array([0, 0]), rng.normal(size=(1, 1))), {}, "size 1"),
+    ) + edges(
+        edge(np.array([0, 0]), [[1.0], [5.0]], value=[[1.0], [1.0]], grads=(None, [[2.0], [0.0]]), label="gradients add"),
+    ),
+)
+def embedding(ids: Array, weight: Array) -> Array:
+    """Rows of a table: weight[ids].  ids: integers of any shape S; weight: (count, width); the result is (*S, width).
+
+    Gradients of equal ids add up, in the order of ids.  Raises TypeError for ids that are not integers, IndexError for an
+    id outside [0, count).
+    """
+    check_ids("embedding", ids, weight.shape[0])
+    return weight.take(ids, axis=0) if weight.flags.c_contiguous else weight[ids]  # take would copy a strided table
+
+
+def check_ids(name: str, ids: Array, count: int) -> None:
+    """Raise unless ids are integers in [0, count); the error gives the first that is not, and where."""
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"{name}: ids must be integers, got dtype {ids.dtype}; use .astype(int64)")
+    if ids.size and not (0 <= int(ids.min()) and int(ids.max()) < count):
+        at = tuple(int(i) for i in np.argwhere((ids < 0) | (ids >= count))[0])
+        raise IndexError(f"{name}: id {int(ids[at])} at index {at} is outside [0, {count})")
+
+
+@primitive(
+    vjp=dict(rows=lambda g, ids: embedding(ids, g)),
+    nondiff=("ids",),
+    samples=calls(
+        lambda rng: Sample((rng.integers(0, 3, (2, 3)), rng.normal(size=(2, 3, 4))), {"count": 5}, "some twice"),
+        lambda rng: Sample((np.array(1), rng.normal(size=(2,))), {"count": 3}, "one row"),
+        lambda rng: Sample((np.zeros(0, np.int64), rng.normal(size=(0, 2))), {"count": 3}, "no rows"),
+        lambda rng: Sample((np.array([1, 0, 1]), rng.normal(size=(4, 6)).T[::-2, ::2]), {"count": 2}, "strided"),
+    ),
+)
+def embedding_sum(ids: Array, rows: Array, *, count: int) -> Array:
+    """Rows added up by id in a table of ``count`` rows: the transpose of ``embedding``."""
+    flat, values = ids.reshape(-1), wide(rows).reshape(ids.size, rows.shape[-1])
+    table = xp(rows).zeros((count, rows.shape[-1]), values.dtype)
+    if flat.size:
+        # stable order: within an id, rows add in the order they came
+        order = np.argsort(flat, kind="stable")
+        ordered = flat[order]
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        table[ordered[starts]] = np.add.reduceat(values[order], starts, axis=0)
+    return table.astype(rows.dtype, copy=False)
+
+
+# dropout ------------------------------------------------------------------------------------------------------
+def dropout(x: Array, p: float = 0.5, *, training: bool = True, generator: Generator | None = None) -> Array:
+    """Each element zeroed with probability p, the others divided by 1 - p (Srivastava et al. 2014); x itself unless training.
+
+    x: any shape, float.  generator: where the random bits come from (the default one if None); element i is dropped if the
+    i-th float32 uniform is below p, on every backend alike.  p = 0 and p = 1 are exact and draw nothing.
+    Raises ValueError for p outside [0, 1].
+    """
+    check_rate("dropout", p)
+    if not training or p == 0:
+        return x
+    data = raw(x) if isinstance(x, Tensor) or hasattr(x, "dtype") else np.asarray(x)
+    return keep_scaled(x, kept(data.shape, p, generator), factor=1.0 / (1.0 - p) if p < 1 else 0.0)
+
+
+def check_rate(name: str, p: float) -> None:
+    """Raise ValueError unless p is a probability."""
+    if isinstance(p, bool) or not 0 <= p <= 1:
+        raise ValueError(f"{name}: p={p!r} is not a probability: expected a number in [0, 1]")
+
+
+def kept(sizes: tuple[int, ...], p: float, generator: Generator | None) -> Array:
+    """True with probability 1 - p: where the float32 uniform (24 bits) of a word is at least p."""
+    if p == 0 or p == 1:
+        return np.full(sizes, p == 0)
+    words = (generator or default_generator).words(math.prod(sizes))
+    # u = (word >> 40) / 2**24 >= p, compared on the words themselves: one pass
+    return (words >= np.uint64(math.ceil(p * 2**24) << 40)).reshape(sizes)
+
+
+@primitive(
+    vjp=dict(x=lambda g, keep, factor: keep_scaled(g, keep, factor=factor)),
+    nondiff=("keep",),
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(2, 3)), rng.random((2, 3)) > 0.4), {"factor": 2.0}, "some kept"),
+        lambda rng: Sample((rng.normal(size=(4, 6)).T[::-2], rng.random((3, 4)) > 0.4), {"factor": 1.25}, "strided"),
+        lambda rng: Sample((rng.normal(size=()), np.array(True)), {"factor": 2.0}, "0-d"),
+        lambda rng: Sample((rng.normal(size=(0, 3)), np.zeros((0, 3), bool)), {"factor": 2.0}, "empty"),
+    ) + edges(
+        edge([1.0, math.inf], np.array([True, False]), factor=2.0, value=[2.0, 0.0], grads=([2.0, 0.0], None), label="dropped inf"),
+    ),
+)
+def keep_scaled(x: Array, keep: Array, *, factor: float) -> Array:
+    """factor x where ``keep``, else 0.  keep: booleans of the shape of x."""
+    y = np.multiply(x, x.dtype.type(factor))
+    return np.where(keep, y, y.dtype.type(0))

@@ -1,0 +1,160 @@
+"""Normalisations: composites over rows (layer_norm, rms_norm), groups of channels and batches."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..array import Array, is_float, wide
+from ..autograd.fused import fused
+from ..autograd.samples import Sample, calls
+from . import elementwise as E, reduce, shape
+from .activations import narrow
+
+__all__ = ["batch_norm", "batch_statistics", "group_norm", "layer_norm", "rms_norm"]
+
+
+def _axes(name: str, x: Array, w: Array | None, b: Array | None, axes: int | None) -> tuple[int, ...]:
+    """The trailing axes to normalise: as many as said, else as many as w or b has, else one."""
+    count = next((a.ndim for a in (w, b) if a is not None), 1) if axes is None else axes
+    if not 0 < count <= x.ndim:
+        raise ValueError(f"{name}: cannot normalise the last {count} axes of an input of shape {x.shape}")
+    for label, a in (("w", w), ("b", b)):
+        if a is not None and a.shape != x.shape[x.ndim - count:]:
+            raise ValueError(f"{name}: {label} has shape {a.shape}, expected {x.shape[x.ndim - count:]}, "
+                             f"the last {count} axes of x, whose shape is {x.shape}")
+    return tuple(range(-count, 0))
+
+
+def _affine(y: Array, w: Array | None, b: Array | None, x: Array) -> Array:
+    """y w + b, rounded once to the common dtype of x, w and b."""
+    target = np.result_type(*(a.dtype for a in (x, w, b) if a is not None))
+    if w is not None:
+        y = E.mul(y, wide(w))
+    if b is not None:
+        y = E.add(y, wide(b))
+    return narrow(y, target) if is_float(target) else y
+
+
+def _norm_samples(bias: bool) -> Any:
+    w = lambda rng, *n: (rng.normal(size=n), rng.normal(size=n)) if bias else (rng.normal(size=n),)
+    return calls(
+        lambda rng: Sample((rng.normal(size=(2, 5)), *w(rng, 5)), {}, "rows"),
+        lambda rng: Sample((rng.normal(size=(3, 2, 4)), *w(rng, 4)), {}, "3-d"),
+        lambda rng: Sample((rng.normal(size=(3, 2, 4)), *w(rng, 2, 4)), {}, "two axes"),
+        lambda rng: Sample((rng.normal(size=(3, 2, 4)),), {"axes": 2, "eps": 0.1}, "two axes, no weight"),
+        lambda rng: Sample((rng.normal(size=(2, 5)),), {"eps": 0.5}, "no weight"),
+        lambda rng: Sample((rng.normal(size=(2, 5)), rng.normal(size=5)), {"eps": 0.2}, "weight alone"),
+        lambda rng: Sample((rng.normal(size=(5,)), *w(rng, 5)), {}, "one row"),
+        lambda rng: Sample((rng.normal(size=(3, 1)), *w(rng, 1)), {"eps": 0.5}, "size-1 rows"),
+        lambda rng: Sample((rng.normal(size=(0, 4)), *w(rng, 4)), {}, "no rows"),
+        lambda rng: Sample((rng.normal(size=(5, 3)).T, *(a[::-1] for a in w(rng, 5))), {}, "transposed, reversed"),
+        lambda rng: Sample((rng.normal(size=(4, 10))[::2, ::2], *(a[::2] for a in w(rng, 10))), {}, "strided"),
+        lambda rng: Sample((np.broadcast_to(rng.normal(size=(1, 4)), (3, 4)), *w(rng, 4)), {}, "stride 0"),
+    )
+
+
+@fused(samples=_norm_samples(True))
+def layer_norm(x: Array, w: Array = None, b: Array = None, *, axes: int | None = None, eps: float = 1e-5) -> Array:
+    """(x - mean) / sqrt(var + eps) w + b over the last axes (Ba et al. 2016, eq. 4), var the population variance.
+
+    x: any shape of at least one axis.  w, b: the shape of the last axes, or None; ``axes`` says how many these are where
+    neither is given (one by default).  Raises ValueError for shapes that do not fit.
+    """
+    over = _axes("layer_norm", x, w, b, axes)
+    x32 = wide(x)
+    xc = E.sub(x32, reduce.mean(x32, axis=over, keepdims=True))
+    return _affine(E.mul(xc, E.rsqrt(E.add(reduce.mean(E.square(xc), axis=over, keepdims=True), eps))), w, b, x)
+
+
+@fused(samples=_norm_samples(False))
+def rms_norm(x: Array, w: Array = None, *, axes: int | None = None, eps: float = 1e-6) -> Array:
+    """x / sqrt(mean(x^2) + eps) w over the last axes (Zhang and Sennrich 2019, eq. 4).
+
+    x: any shape of at least one axis.  w: the shape of the last axes, or None.  Raises ValueError for shapes that do not fit.
+    """
+    over = _axes("rms_norm", x, w, None, axes)
+    x32 = wide(x)
+    return _affine(E.mul(x32, E.rsqrt(E.add(reduce.mean(E.square(x32), axis=over, keepdims=True), eps))), w, None, x)
+
+
+# over channels ------------------------------------------------------------------------------------------------
+def _channels(name: str, x: Array, **vectors: Array | None) -> tuple[int, ...]:
+    """The shape that lines a vector over channels (axis 1) up with x.  Raises ValueError for vectors of another size."""
+    if x.ndim < 2:
+        raise ValueError(f"{name}: expected an input (batch, channels, ...), got shape {x.shape}")
+    for label, a in vectors.items():
+        if a is not None and a.shape != (x.shape[1],):
+            raise ValueError(f"{name}: {label} has shape {a.shape}, expected ({x.shape[1]},), one number per channel of x")
+    return (x.shape[1],) + (1,) * (x.ndim - 2)
+
+
+def _along(a: Array | None, form: tuple[int, ...]) -> Array | None:
+    return None if a is None else shape.reshape(a, form)
+
+
+@fused(
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(2, 6, 3)), rng.normal(size=6), rng.normal(size=6)), {"num_groups": 3}, "3 of 6"),
+        lambda rng: Sample((rng.normal(size=(2, 4, 3, 2)), rng.normal(size=4), rng.normal(size=4)), {"num_groups": 2}, "images"),
+        lambda rng: Sample((rng.normal(size=(3, 4)),), {"num_groups": 2, "eps": 0.1}, "no weight"),
+        lambda rng: Sample((rng.normal(size=(2, 3, 4)), rng.normal(size=3)), {"num_groups": 1}, "one group"),
+        lambda rng: Sample((rng.normal(size=(0, 4, 2)), rng.normal(size=4), rng.normal(size=4)), {"num_groups": 2}, "empty"),
+    ),
+)
+def group_norm(x: Array, w: Array = None, b: Array = None, *, num_groups: int, eps: float = 1e-5) -> Array:
+    """Each group of channels of each example normalised, then scaled and shifted by channel (Wu and He 2018, eq. 7).
+
+    x: (batch, channels, ...).  w, b: (channels,) or None.  Raises ValueError unless num_groups divides the channels.
+    """
+    form = _channels("group_norm", x, w=w, b=b)
+    if num_groups < 1 or x.shape[1] % num_groups:
+        raise ValueError(f"group_norm: num_groups={num_groups} does not divide the {x.shape[1]} channels of x")
+    size = x.shape[1] // num_groups * math.prod(x.shape[2:])
+    y = layer_norm(shape.reshape(wide(x), (x.shape[0], num_groups, size)), eps=eps)
+    return _affine(shape.reshape(y, x.shape), _along(w, form), _along(b, form), x)
+
+
+def batch_statistics(x: Array) -> tuple[Array, Array]:
+    """(mean, population variance) of each channel (axis 1) over all other axes, the running statistics' raw material.
+
+    x: (batch, channels, ...).
+    """
+    _channels("batch_statistics", x)
+    over = (0, *range(2, x.ndim))
+    return reduce.mean(x, axis=over), reduce.var(x, axis=over)
+
+
+@fused(
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(4, 3)), None, None, rng.normal(size=3), rng.normal(size=3)), {"training": True}),
+        lambda rng: Sample((rng.normal(size=(2, 3, 2, 2)), None, None, rng.normal(size=3), rng.normal(size=3)), {}, "images"),
+        lambda rng: Sample((rng.normal(size=(3, 2, 4)),), {"eps": 0.1}, "no weight"),
+        lambda rng: Sample((rng.normal(size=(2, 3, 4)), rng.normal(size=3), rng.uniform(0.5, 2, 3), rng.normal(size=3),
+                            rng.normal(size=3)), {}, "given statistics"),
+        lambda rng: Sample((rng.normal(size=(0, 3, 4)), rng.normal(size=3), rng.uniform(0.5, 2, 3), rng.normal(size=3),
+                            rng.normal(size=3)), {}, "given statistics, empty"),
+    ),
+)
+def batch_norm(x: Array, mean: Array = None, var: Array = None, w: Array = None, b: Array = None, *, training: bool = False,
+               eps: float = 1e-5) -> Array:
+    """(x - mean) / sqrt(var + eps) w + b by channel (Ioffe and Szegedy 2015, algorithm 1).
+
+    x: (batch, channels, ...).  mean, var, w, b: (channels,) or None.  With ``training``, or without mean and var, the
+    statistics are the batch's own (population variance); keeping running ones is the caller's, see ``batch_statistics``.
+    Raises ValueError for shapes that do not fit and for one of mean and var without the other.
+    """
+    form = _channels("batch_norm", x, mean=mean, var=var, w=w, b=b)
+    if (mean is None) != (var is None):
+        raise ValueError("batch_norm: mean and var come together: got one without the other")
+    x32 = wide(x)
+    if training or mean is None:
+        over = (0, *range(2, x.ndim))
+        xc = E.sub(x32, reduce.mean(x32, axis=over, keepdims=True))
+        spread = reduce.mean(E.square(xc), axis=over, keepdims=True)
+    else:
+        xc = E.sub(x32, _along(wide(mean), form))
+        spread = _along(wide(var), form)
+    y = E.mul(xc, E.rsqrt(E.add(spread, eps)))
+    return _affine(y, _along(w, form), _along(b, form), x)

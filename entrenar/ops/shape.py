@@ -1,0 +1,297 @@
+"""Shapes: views where NumPy gives views, each a linear map whose transpose is one too."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..array import Array, xp
+from ..autograd import primitive
+from ..autograd.linear import broadcast_to
+from ..autograd.samples import LAYOUTS, Sample, calls
+from . import index
+
+__all__ = [
+    "broadcast_to", "concatenate", "expand", "expand_dims", "flatten", "flip", "hstack", "moveaxis", "pad", "permute", "ravel",
+    "repeat", "reshape", "roll", "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "unsqueeze", "vstack",
+]
+Shape = int | tuple[int, ...]
+Axes = int | tuple[int, ...] | None
+
+
+def axis_of(axis: int, ndim: int, name: str) -> int:
+    """A non-negative axis.  Raises AxisError naming the op."""
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+        raise TypeError(f"{name}: axis must be an integer, got {axis!r}")
+    if not -ndim <= axis < ndim:
+        raise np.exceptions.AxisError(f"{name}: axis {axis} is out of bounds for an array of {ndim} dimensions")
+    return int(axis) % ndim
+
+
+def _any_layout(size: tuple[int, ...], **kwargs: Any) -> Any:
+    return calls(*(lambda rng, n=n, f=f: Sample((f(rng.normal(size=size)),), kwargs, n) for n, f in LAYOUTS.items()))
+
+
+@primitive(
+    vjp=dict(x=lambda g, x_meta: reshape(g, x_meta.shape)),
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shape": (3, 2)}), lambda rng: Sample((rng.normal(size=(2, 3)),), {"shape": -1}),
+        lambda rng: Sample((rng.normal(size=()),), {"shape": (1, 1)}), lambda rng: Sample((rng.normal(size=(0, 3)),), {"shape": (3, 0)}),
+    ) + _any_layout((3, 2), shape=(2, -1)),
+)
+def reshape(x: Array, shape: Shape) -> Array:
+    """The same elements, in C order, in another shape; one size may be -1.  A view where possible."""
+    return x.reshape(shape)
+
+
+def _inverse(axes: tuple[int, ...] | None, ndim: int) -> tuple[int, ...] | None:
+    return None if axes is None else tuple(int(i) for i in np.argsort([a % ndim for a in axes]))
+
+
+@primitive(
+    vjp=dict(x=lambda g, axes: transpose(g, _inverse(axes, g.ndim))),
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(2, 3, 4)),), {}), lambda rng: Sample((rng.normal(size=(2, 3, 4)),), {"axes": (2, 0, 1)}),
+        lambda rng: Sample((rng.normal(size=(2, 3, 1)),), {"axes": (-1, 0, 1)}), lambda rng: Sample((rng.normal(size=()),), {}),
+        lambda rng: Sample((rng.normal(size=(0, 3)),), {}),
+    ) + _any_layout((3, 2)),
+)
+def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Array:
+    """Axes permuted (reversed for None), as numpy.transpose.  A view."""
+    return x.transpose() if axes is None else x.transpose(axes)
+
+
+def permute(x: Array, axes: tuple[int, ...]) -> Array:
+    """Axes in the order given (PyTorch's name for transpose)."""
+    return transpose(x, tuple(axes))
+
+
+def moveaxis(x: Array, source: Axes, destination: Axes) -> Array:
+    """Axes moved to other places, the rest in order, as numpy.moveaxis."""
+    sources = [axis_of(a, x.ndim, "moveaxis") for a in np.atleast_1d(source).tolist()]
+    targets = [axis_of(a, x.ndim, "moveaxis") for a in np.atleast_1d(destination).tolist()]
+    if len(sources) != len(targets):
+        raise ValueError(f"moveaxis: {len(sources)} source axes and {len(targets)} destinations")
+    order = [i for i in range(x.ndim) if i not in sources]
+    for target, src in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, src)
+    return transpose(x, tuple(order))
+
+
+def swapaxes(x: Array, axis1: int, axis2: int) -> Array:
+    """Two axes exchanged."""
+    order = list(range(x.ndim))
+    a, b = axis_of(axis1, x.ndim, "swapaxes"), axis_of(axis2, x.ndim, "swapaxes")
+    order[a], order[b] = b, a
+    return transpose(x, tuple(order))
+
+
+def squeeze(x: Array, axis: Axes = None) -> Array:
+    """Without the axes of size 1 (all, or those named).  Raises ValueError for an axis of another size."""
+    axes = tuple(i for i, n in enumerate(x.shape) if n == 1) if axis is None else tuple(
+        axis_of(a, x.ndim, "squeeze") for a in np.atleast_1d(axis).tolist())
+    for a in axes:
+        if x.shape[a] != 1:
+            raise ValueError(f"squeeze: axis {a} has size {x.shape[a]}, only axes of size 1 can go (shape {x.shape})")
+    return reshape(x, tuple(n for i, n in enumerate(x.shape) if i not in axes))
+
+
+def expand_dims(x: Array, axis: Axes) -> Array:
+    """With new axes of size 1 at the places ``axis`` of the result, as numpy.expand_dims."""
+    places = np.atleast_1d(axis).tolist()
+    ndim = x.ndim + len(places)
+    at = {axis_of(a, ndim, "expand_dims") for a in places}
+    sizes = iter(x.shape)
+    return reshape(x, tuple(1 if i in at else next(sizes) for i in range(ndim)))
+
+
+def unsqueeze(x: Array, axis: int) -> Array:
+    """With a new axis of size 1 at ``axis`` (PyTorch's name for expand_dims)."""
+    return expand_dims(x, axis)
+
+
+def flatten(x: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
+    """Axes ``start_dim`` to ``end_dim`` joined into one (all by default)."""
+    if x.ndim == 0:
+        return reshape(x, (1,))
+    a, b = axis_of(start_dim, x.ndim, "flatten"), axis_of(end_dim, x.ndim, "flatten")
+    return reshape(x, (*x.shape[:a], math.prod(x.shape[a:b + 1]), *x.shape[b + 1:]))
+
+
+def ravel(x: Array) -> Array:
+    """All elements in C order, 1-d."""
+    return reshape(x, (-1,)) if x.size else reshape(x, (0,))
+
+
+def expand(x: Array, shape: Shape) -> Array:
+    """Size-1 axes stretched to ``shape`` as a view, as PyTorch's expand: -1 keeps a size."""
+    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    lead = len(sizes) - x.ndim
+    if lead < 0 or any(n == -1 for n in sizes[:lead]):
+        raise ValueError(f"expand: cannot stretch shape {x.shape} to {sizes}")
+    return broadcast_to(x, tuple(x.shape[i - lead] if n == -1 else n for i, n in enumerate(sizes)))
+
+
+# joining and splitting ----------------------------------------------------------------------------------------
+def _pieces(g: Array, xs_meta: Any, axis: int) -> tuple[Array, ...]:
+    """The transpose of concatenate: one slice per input."""
+    parts, start = [], 0
+    lead = (slice(None),) * (axis % g.ndim)
+    for meta in xs_meta:
+        stop = start + meta.shape[axis]
+        parts.append(index.getitem(g, (*lead, slice(start, stop))))
+        start = stop
+    return tuple(parts)
+
+
+@primitive(
+    vjp=lambda g, xs_meta, axis: _pieces(g, xs_meta, axis),
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(2, 3)), rng.normal(size=(4, 3))), {"axis": 0}),
+        lambda rng: Sample((rng.normal(size=(2, 1)), rng.normal(size=(2, 0)), rng.normal(size=(2, 2))), {"axis": -1}, "with an empty one"),
+        lambda rng: Sample((rng.normal(size=(3, 2)).T, rng.normal(size=(4, 6))[::-2, ::2]), {"axis": 1}, "strided"),
+    ),
+    promotes=True,
+)
+def concatenate_(*xs: Array, axis: int = 0) -> Array:
+    """Arrays joined along an axis they have."""
+    return xp(*xs).concatenate(xs, axis=axis)
+
+
+def concatenate(arrays: Any, axis: int = 0) -> Array:
+    """Arrays joined along ``axis``; every other size equal.  Raises ValueError naming the shapes."""
+    xs = tuple(arrays)
+    if not xs:
+        raise ValueError("concatenate: expected at least one array, got none")
+    shapes = [np.shape(x) if not hasattr(x, "shape") else x.shape for x in xs]
+    axis = axis_of(axis, len(shapes[0]), "concatenate")
+    for s in shapes:
+        if len(s) != len(shapes[0]) or any(a != b for i, (a, b) in enumerate(zip(s, shapes[0], strict=True)) if i != axis):
+            raise ValueError(f"concatenate: shapes {shapes} differ outside axis {axis}")
+    return concatenate_(*xs, axis=axis)
+
+
+@primitive(
+    vjp=lambda g, xs_meta, axis: tuple(index.getitem(g, (slice(None),) * (axis % g.ndim) + (i,)) for i in range(len(xs_meta))),
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(2, 3)), rng.normal(size=(2, 3))), {"axis": 0}),
+        lambda rng: Sample((rng.normal(size=()), rng.normal(size=())), {"axis": 0}, "0-d"),
+        lambda rng: Sample((rng.normal(size=(3, 2)).T, rng.normal(size=(2, 3)), rng.normal(size=(2, 3))), {"axis": -1}),
+    ),
+    promotes=True,
+)
+def stack_(*xs: Array, axis: int = 0) -> Array:
+    """Arrays of one shape joined along a new axis."""
+    return xp(*xs).stack(xs, axis=axis)
+
+
+def stack(arrays: Any, axis: int = 0) -> Array:
+    """Arrays of one shape joined along a new axis.  Raises ValueError naming the shapes if they differ."""
+    xs = tuple(arrays)
+    shapes = [x.shape if hasattr(x, "shape") else np.shape(x) for x in xs]
+    if not xs or any(s != shapes[0] for s in shapes):
+        raise ValueError(f"stack: expected arrays of one shape, got shapes {shapes}")
+    return stack_(*xs, axis=axis_of(axis, len(shapes[0]) + 1, "stack"))
+
+
+def vstack(arrays: Any) -> Array:
+    """Arrays stacked as rows, as numpy.vstack."""
+    return concatenate([reshape(x, (1, -1)) if x.ndim < 2 else x for x in arrays], axis=0)
+
+
+def hstack(arrays: Any) -> Array:
+    """Arrays joined along the second axis (the first for 1-d ones), as numpy.hstack."""
+    xs = [reshape(x, (1,)) if x.ndim == 0 else x for x in arrays]
+    return concatenate(xs, axis=0 if xs[0].ndim == 1 else 1)
+
+
+def split(x: Array, sections: Any, axis: int = 0) -> list[Array]:
+    """Parts along ``axis``: ``sections`` equal ones, or cut at the indices given, as numpy.split.
+
+    Raises ValueError if the axis does not divide equally.
+    """
+    axis = axis_of(axis, x.ndim, "split")
+    size = x.shape[axis]
+    if isinstance(sections, (int, np.integer)):
+        if sections < 1 or size % sections:
+            raise ValueError(f"split: axis {axis} of size {size} does not divide into {sections} equal sections")
+        cuts = list(range(0, size + 1, size // sections)) if size else [0] * (int(sections) + 1)
+    else:
+        cuts = [0, *(int(c) for c in sections), size]
+    lead = (slice(None),) * axis
+    return [index.getitem(x, (*lead, slice(a, b))) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+
+
+# moving and repeating -----------------------------------------------------------------------------------------
+def flip(x: Array, axis: Axes = None) -> Array:
+    """Reversed along ``axis`` (all by default); a view."""
+    axes = range(x.ndim) if axis is None else [axis_of(a, x.ndim, "flip") for a in np.atleast_1d(axis).tolist()]
+    return index.getitem(x, tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(x.ndim)))
+
+
+@primitive(
+    vjp=dict(x=lambda g, shift, axis: roll(g, _negative(shift), axis)),
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shift": 1}), lambda rng: Sample((rng.normal(size=(2, 3)),), {"shift": -1, "axis": 1}),
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shift": (1, 2), "axis": (0, 1)}), lambda rng: Sample((rng.normal(size=(0, 2)),), {"shift": 1}),
+    ) + _any_layout((3, 2), shift=2, axis=0),
+)
+def roll(x: Array, shift: int | tuple[int, ...], axis: Axes = None) -> Array:
+    """Elements moved on by ``shift`` places along ``axis`` (of the flattened array for None), coming in again at the start."""
+    return np.roll(x, shift, axis)
+
+
+def _negative(shift: Any) -> Any:
+    return tuple(-s for s in shift) if isinstance(shift, tuple) else -shift
+
+
+def tile(x: Array, reps: Shape) -> Array:
+    """The array repeated as a whole ``reps`` times along each axis, as numpy.tile."""
+    times = (reps,) if isinstance(reps, (int, np.integer)) else tuple(reps)
+    ndim = max(len(times), x.ndim)
+    times = (1,) * (ndim - len(times)) + times
+    shape = (1,) * (ndim - x.ndim) + tuple(x.shape)
+    spread = broadcast_to(reshape(x, tuple(v for n in shape for v in (1, n))), tuple(v for t, n in zip(times, shape, strict=True) for v in (t, n)))
+    return reshape(spread, tuple(t * n for t, n in zip(times, shape, strict=True)))
+
+
+def repeat(x: Array, repeats: Any, axis: int | None = None) -> Array:
+    """Each element repeated along ``axis`` (of the flattened array for None), as numpy.repeat; repeats may differ."""
+    if axis is None:
+        x, axis = ravel(x), 0
+    size = x.shape[axis_of(axis, x.ndim, "repeat")]
+    return index.take(x, np.repeat(np.arange(size), repeats), axis)
+
+
+def pad(x: Array, pad_width: Any, mode: str = "constant", constant_values: float = 0.0) -> Array:
+    """x with a border, as numpy.pad: mode constant, edge, reflect or wrap.
+
+    pad_width: one number, (before, after), or one such pair per axis.  Raises ValueError for another mode.
+    """
+    widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise ValueError(f"pad: mode {mode!r} is not known; expected constant, edge, reflect or wrap")
+    if any(n < 0 for w in widths for n in w):
+        raise ValueError(f"pad: pad_width must not be negative, got {pad_width}")
+    if mode == "constant":
+        return pad_(x, widths=tuple(map(tuple, widths)), value=float(constant_values))
+    for axis, width in enumerate(widths):
+        if any(width):
+            x = index.take(x, np.pad(np.arange(x.shape[axis]), width, mode=mode), axis)
+    return x
+
+
+@primitive(
+    vjp=dict(x=lambda g, x_meta, widths: index.getitem(g, tuple(
+        slice(a, a + n) for (a, _), n in zip(widths, x_meta.shape, strict=True)))),
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"widths": ((1, 0), (0, 2)), "value": 1.5}),
+        lambda rng: Sample((rng.normal(size=(0, 2)),), {"widths": ((1, 1), (0, 0)), "value": 0.0}, "empty"),
+    ) + _any_layout((3, 2), widths=((0, 1), (1, 1)), value=0.0),
+)
+def pad_(x: Array, *, widths: tuple[tuple[int, int], ...], value: float) -> Array:
+    """x with a border of ``value``."""
+    y = xp(x).full(tuple(a + n + b for (a, b), n in zip(widths, x.shape, strict=True)), value, x.dtype)
+    y[tuple(slice(a, a + n) for (a, _), n in zip(widths, x.shape, strict=True))] = x
+    return y
