@@ -11,7 +11,7 @@ import numpy as np
 
 from ..array import GraphError, as_array, xp
 from .modes import Changed, mode
-from .tape import HOOKS, WRITES, Node, check_unwritten, reachable
+from .tape import HOOKS, WRITES, Node, check_unwritten, hooks_of, reachable
 from .tensor import Tensor, edge_of, raw, settle
 
 
@@ -93,7 +93,7 @@ def grad(outputs: Any, inputs: Any, gradient: Any = None, retain_graph: bool | N
 
 def _roots(outputs: Any, gradient: Any, create_graph: bool) -> tuple[list[Any], list[Any]]:
     """(edges, cotangents) to start from."""
-    many = not isinstance(outputs, Tensor)
+    many = isinstance(outputs, (list, tuple))
     tensors: Sequence[Any] = list(outputs) if many else [outputs]
     seeds: Sequence[Any] = list(gradient) if many and gradient is not None else [gradient] * len(tensors)
     if len(seeds) != len(tensors):
@@ -153,7 +153,7 @@ def run(roots: Iterable[Any], seeds: Iterable[Any], *, retain_graph: bool, creat
                 continue
             if g.__class__ is np.float64 or g.__class__ is np.float32:
                 g = np.asarray(g)
-            if hooked and node in HOOKS:
+            if hooked and id(node) in HOOKS:
                 g = call_hooks(node, g)
             if keep is not None:
                 if node in keep:
@@ -184,7 +184,7 @@ def run(roots: Iterable[Any], seeds: Iterable[Any], *, retain_graph: bool, creat
                 node.saved = None
         leaves = {e: settle(g) if g.__class__ is not Tensor else g for e, g in cot.items() if isinstance(e, Tensor)}
         for leaf, g in leaves.items():
-            if hooked and leaf in HOOKS:
+            if hooked and id(leaf) in HOOKS:
                 leaves[leaf] = call_hooks(leaf, g)
     if keep is None:
         return leaves
@@ -204,7 +204,7 @@ def _leading_to(nodes: Iterable[Node], keep: set[Any], cut: bool) -> set[Any]:
 
 def call_hooks(edge: Any, g: Any) -> Any:
     """Run the hooks of an edge; a hook that returns a gradient replaces it (same shape and dtype, else an error)."""
-    for hook in list(HOOKS[edge]):
+    for hook in list(hooks_of(edge)):
         new: Any = hook(g if isinstance(g, Tensor) else Tensor(g))
         if new is not None:
             array = settle(raw(new))

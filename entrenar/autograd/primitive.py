@@ -28,7 +28,7 @@ class Op:
     def __init__(self, forward: Callable[..., Any], *, samples: Any, surrogate: Any, order: int, broadcasts: bool,
                  promotes: bool, autocast: bool, nondiff: Iterable[str], ruled: Iterable[str]) -> None:
         self.forward, self.name, self.doc = forward, forward.__name__, inspect.getdoc(forward) or ""
-        self.module = forward.__module__
+        self.module = forward.__module__ or "__main__"
         self.key = ("entrenar" if self.module.partition(".")[0] == "entrenar" else self.module) + ":" + self.name
         self.samples, self.surrogate, self.order = samples, surrogate, order
         self.broadcasts, self.promotes, self.autocast = broadcasts, promotes or broadcasts, autocast
@@ -54,8 +54,8 @@ def read_signature(op: Op, ruled: set[str]) -> tuple[tuple[str, ...], tuple[str,
     """(inputs, keywords, whether the inputs are ``*xs``) of a forward; refuses reserved and unknown names."""
     inputs, keywords, variadic = [], [], False
     for name, p in op.signature.parameters.items():
-        if name in RESERVED or name.endswith("_meta"):
-            raise TypeError(f"{op.name}: a parameter cannot be called {name!r} (g, y, needs and *_meta are the engine's)")
+        if name in RESERVED or name.endswith("_meta") or name.startswith("_"):
+            raise TypeError(f"{op.name}: a parameter cannot be called {name!r} (g, y, needs, *_meta and names with a leading underscore are the engine's)")
         if p.kind is p.VAR_KEYWORD:
             raise TypeError(f"{op.name}: **{name} is not allowed: name every keyword")
         array_like = p.annotation is p.empty or "Array" in str(p.annotation)

@@ -167,6 +167,11 @@ def fit(d: Any, p: Any, op: Any, name: str) -> Any:
     return d
 
 
+def fit_array(d: Any, p: Any, op: Any, name: str) -> Any:
+    """``fit`` for a first derivative: a pullback that computed with Tensors of its own is unwrapped."""
+    return fit(raw(d), p, op, name)
+
+
 def deposit_all(op: Any, ds: Any, node: Node, parents: tuple[Any, ...], cot: dict[Any, Any]) -> None:
     """Add what a joint pullback returned (one cotangent, or None, per input) to the cotangents by edge."""
     if not isinstance(ds, (tuple, list)) or len(ds) != len(parents):

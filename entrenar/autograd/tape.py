@@ -53,7 +53,15 @@ _clock = itertools.count()
 next_seq = _clock.__next__
 by_seq = attrgetter("seq")
 Hook = Callable[[Any], Any]
-HOOKS: weakref.WeakKeyDictionary[Any, list[Hook]] = weakref.WeakKeyDictionary()  # edge -> hooks, in order of registration
+HOOKS: dict[int, tuple[weakref.ref[Any], list[Hook]]] = {}  # id of an edge -> (the edge, its hooks in order)
+
+
+def hooks_of(edge: Any) -> list[Hook]:
+    """The hooks of an edge, a list to add to; forgotten with the edge.  (By id: == of tensors is elementwise.)"""
+    key = id(edge)
+    if key not in HOOKS:
+        HOOKS[key] = (weakref.ref(edge, lambda _: HOOKS.pop(key, None)), [])
+    return HOOKS[key][1]
 
 
 def reachable(roots: Iterable[Any]) -> list[Node]:

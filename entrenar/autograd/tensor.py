@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..array import Array, DType, as_array, device_of, is_float
-from .tape import HOOKS, Hook, Node, version, wrote
+from .tape import Hook, Node, hooks_of, version, wrote
 
 
 class Tensor:
@@ -140,8 +140,7 @@ class Tensor:
         """
         if not self.tracked:
             raise ValueError("register_hook on a tensor that does not require a gradient")
-        edge = self if self.node is None else self.node
-        hooks = HOOKS.setdefault(edge, [])
+        hooks = hooks_of(self if self.node is None else self.node)
         hooks.append(hook)
         return lambda: hooks.remove(hook) if hook in hooks else None
 

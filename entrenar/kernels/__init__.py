@@ -19,3 +19,7 @@ __all__ = [
     "BACKENDS", "KERNELS", "REFERENCE", "SERVED", "Backend", "Kernel", "backend_table", "find", "has_kernels",
     "kernel", "on_change", "op_key", "unregister",
 ]
+
+backend_table("numba", priority=20, module="entrenar.kernels.numba", ops=[
+    "attention", "gelu", "layer_norm", "log_softmax", "rms_norm", "row_losses", "silu", "softmax",
+])

@@ -18,6 +18,7 @@ from . import (
     methods,
     normalization,
     order,
+    pooling,
     protocols,
     reduce,
     shape,
@@ -27,7 +28,7 @@ from . import (
 
 FAMILIES: tuple[ModuleType, ...] = (
     creation, elementwise, exponential, trigonometric, reduce, cumulative, order, shape, index, linalg, solve, activations,
-    normalization, convolution, losses, attention, layers,
+    normalization, convolution, pooling, losses, attention, layers,
 )
 PUBLIC: dict[str, Any] = {"cast": cast, "scale": scale, "stop_gradient": stop_gradient}
 for _family in FAMILIES:

@@ -8,13 +8,13 @@ import numpy as np
 
 from ..array import Array, Generator, nearest, wide, xp
 from ..autograd.fused import fused
-from ..autograd.modes import mode
+from ..autograd.modes import Changed, mode
 from ..autograd.primitive import primitive
 from ..autograd.runtime import cast_low
 from ..autograd.samples import Sample, Samples, calls
 from ..autograd.tensor import raw
 from . import elementwise as E, linalg, shape
-from .activations import softmax
+from .activations import narrow, softmax
 from .layers import check_rate, keep_scaled, kept
 
 __all__ = ["rope", "scaled_dot_product_attention"]
@@ -81,6 +81,8 @@ def attention(q: Array, k: Array, v: Array, mask: Array = None, keep: Array = No
         heads = k.shape[-3]
         q, k, v = _grouped(q, heads), shape.expand_dims(k, -3), shape.expand_dims(v, -3)
         mask, keep = (a if a is None or a.ndim < 3 else _grouped(a, heads) for a in (mask, keep))
+    dtype = np.result_type(q.dtype, k.dtype, v.dtype)
+    q, k, v = wide(q), wide(k), wide(v)
     scores = linalg.matmul(q * scale, shape.swapaxes(k, -1, -2))
     seen = visible(rows, keys, causal, window, offset)
     if mask is not None and raw(mask).dtype.kind == "b":
@@ -92,7 +94,7 @@ def attention(q: Array, k: Array, v: Array, mask: Array = None, keep: Array = No
     weights = softmax(scores)
     if keep is not None:
         weights = keep_scaled(weights, raw(keep), factor=1.0 / (1.0 - dropout) if dropout < 1 else 0.0)
-    y = linalg.matmul(weights, v)
+    y = narrow(linalg.matmul(weights, v), dtype)
     return shape.reshape(y, full) if grouped else y
 
 
@@ -120,8 +122,11 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
     if window is not None and window < 1:
         raise ValueError(f"scaled_dot_product_attention: window={window} must be at least 1 (the query itself)")
     _check_shapes(q, k, v)
-    if mode().autocast is not None:
-        q, k, v = cast_low(None, (q, k, v))
+    if mode().autocast is not None:  # 16-bit inputs and output, float32 in between
+        low = cast_low(None, (q, k, v))
+        with Changed(autocast=None):
+            return scaled_dot_product_attention(*low, mask, dropout_p, causal, scale, window=window, offset=offset,
+                                                generator=generator)
     full = (*q.shape[:-1], k.shape[-2])
     if mask is not None:
         mask = mask if hasattr(mask, "dtype") else np.asarray(mask)

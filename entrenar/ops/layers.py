@@ -85,7 +85,7 @@ def linear(x: Array, w: Array, b: Array = None) -> Array:
         lambda rng: Sample((np.array([1, 1, 1, 0]), rng.normal(size=(3, 2))), {}, "duplicates"),
         lambda rng: Sample((np.array(2), rng.normal(size=(3, 2))), {}, "one id"),
         lambda rng: Sample((np.zeros((0, 2), np.int32), rng.normal(size=(3, 2))), {}, "no ids"),
-        lambda rng: Sample((np.array([[3], [0]], np.uint8), rng.normal(size=(8, 6)).T[::-2, ::2]), {}, "strided table"),
+        lambda rng: Sample((np.array([[2], [0]], np.uint8), rng.normal(size=(8, 6)).T[::-2, ::2]), {}, "strided table"),
         lambda rng: Sample((np.array([0, 0]), rng.normal(size=(1, 1))), {}, "size 1"),
     ) + edges(
         edge(np.array([0, 0]), [[1.0], [5.0]], value=[[1.0], [1.0]], grads=(None, [[2.0], [0.0]]), label="gradients add"),

@@ -44,7 +44,7 @@ def test_modes_are_per_thread():
 
 
 def test_backward_in_threads_of_one_graph_with_retain():
-    x = leaf(*range(1, 9))
+    x = leaf(*map(float, range(1, 9)))
     y = (x * x * x).sum()
     results = []
     threads = [threading.Thread(target=lambda: results.append(en.grad(y, x, retain_graph=True).tolist())) for _ in range(4)]

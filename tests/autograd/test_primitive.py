@@ -145,7 +145,7 @@ def test_methods_bind_and_the_source_can_be_read():
     assert en.Tensor.__mul__ is en.mul
     text = source(en.mul)
     assert "def call(a, b)" in text
-    assert "def pull(node, parents, g, cot)" in text
+    assert "def pull(_node, _parents, g, _cot)" in text
 
 
 def test_arrays_in_arrays_out():

