@@ -5,28 +5,28 @@ Parameter names, layouts, defaults and initialisation are those of Hugging Face'
 """
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..array import Array, nearest
 from ..autograd import Tensor
 from ..autograd.tensor import raw
-from ..nn import Dropout, Embedding, LayerNorm, LoadReport, Module, ModuleList, Parameter, init
+from ..nn import Dropout, Embedding, LayerNorm, Linear, LoadReport, Module, ModuleList, StateDictError, init
+from ..nn.layers import empty
+from ..ops.activations import gelu, relu, silu
+from ..ops.attention import scaled_dot_product_attention
+from ..ops.exponential import tanh
+from ..ops.layers import linear
+from ..ops.losses import cross_entropy
+from ..ops.shape import split, transpose
 from .table import model
 
-ACTIVATIONS = {  # the names that occur in config.json of GPT-2 models
-    "gelu_new": lambda x: ops.activations.gelu(x, approximate="tanh"),
-    "gelu": ops.activations.gelu,
-    "relu": ops.activations.relu,
-    "silu": ops.activations.silu,
-    "swish": ops.activations.silu,
-    "tanh": ops.exponential.tanh,
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {  # the names that occur in config.json of GPT-2 models
+    "gelu_new": lambda x: gelu(x, approximate="tanh"), "gelu": gelu, "relu": relu, "silu": silu, "swish": silu, "tanh": tanh,
 }
 
 
@@ -76,12 +76,11 @@ class Conv1D(Module):
     """y = x W + b with W stored (in, out), as GPT-2's files have it (the transpose of Linear's)."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
-        self.weight = Parameter(init.empty(in_features, out_features))
-        self.bias = Parameter(init.empty(out_features))
+        self.weight, self.bias = empty(in_features, out_features), empty(out_features)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (..., in) -> (..., out)."""
-        return ops.layers.linear(x, ops.shape.transpose(self.weight), self.bias)
+        return linear(x, transpose(self.weight), self.bias)
 
     def extra_repr(self) -> str:
         """The layout, since it is not Linear's."""
@@ -126,14 +125,14 @@ class Attention(Module):
         """x: (B, T, C) -> (B, T, C).  With a cache x holds the tokens after those in it."""
         batch, length, width = x.shape
         heads = (batch, length, self.n_head, width // self.n_head)
-        q, k, v = (part.reshape(heads).transpose(0, 2, 1, 3) for part in ops.shape.split(self.c_attn(x), 3, axis=2))
+        q, k, v = (part.reshape(heads).transpose(0, 2, 1, 3) for part in split(self.c_attn(x), 3, axis=2))
         causal = length > 1
         if cache is not None:
             if cache.length and causal:
                 raise ValueError(f"with {cache.length} tokens cached GPT2 reads one more at a time, got {length}")
             k, v = (Tensor(a) for a in cache.extend(k.data, v.data))
-        y = ops.attention.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, dropout_p=self.attn_pdrop if self.training else 0.0)
+        y = scaled_dot_product_attention(
+            q, k, v, causal=causal, dropout_p=self.attn_pdrop if self.training else 0.0)
         return self.resid_dropout(self.c_proj(y.transpose(0, 2, 1, 3).reshape(batch, length, width)))
 
 
@@ -177,19 +176,25 @@ class GPT2(Module):
 
     def __init__(self, config: GPT2Config) -> None:
         self.config = config
-        self.wte = Embedding(config.vocab_size, config.n_embd)
-        self.wpe = Embedding(config.n_positions, config.n_embd)
+        self.wte = Embedding(config.vocab_size, config.n_embd, weight=empty(config.vocab_size, config.n_embd))
+        self.wpe = Embedding(config.n_positions, config.n_embd, weight=empty(config.n_positions, config.n_embd))
         self.drop = Dropout(config.embd_pdrop)
         self.h = ModuleList([Block(config) for _ in range(config.n_layer)])
         self.ln_f = LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
         if not config.tie_word_embeddings:
-            self.lm_head = LMHead(config)
+            self.lm_head = Linear(config.n_embd, config.vocab_size, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        std = self.config.initializer_range
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 init.zeros_(parameter)
-            elif parameter.ndim == 2:
-                std = config.initializer_range
-                init.normal_(parameter, 0.0, std / math.sqrt(2 * config.n_layer) if "c_proj" in name else std)
+            elif parameter.ndim == 1:
+                init.ones_(parameter)
+            else:
+                init.normal_(parameter, 0.0, std / math.sqrt(2 * self.config.n_layer) if "c_proj" in name else std)
 
     def forward(self, input_ids: Any, cache: Cache | None = None) -> Tensor:
         """Logits (B, T, vocab_size) for ids (B, T), integers.
@@ -206,7 +211,7 @@ class GPT2(Module):
         for n, block in enumerate(self.h):
             x = block(x, None if cache is None else cache[n])
         x = self.ln_f(x)
-        return ops.layers.linear(x, self.wte.weight) if self.config.tie_word_embeddings else self.lm_head(x)
+        return linear(x, self.wte.weight) if self.config.tie_word_embeddings else self.lm_head(x)
 
     def loss(self, input_ids: Any, targets: Any, reduction: str = "mean") -> Tensor:
         """Cross entropy of the logits against ``targets`` (B, T), already shifted by the caller; -100 is ignored.
@@ -214,10 +219,16 @@ class GPT2(Module):
         reduction: "mean" over the tokens that count, "sum", or "none" (B, T).
         """
         targets = np.asarray(raw(targets))
-        logits = self.forward_scoped(input_ids)
+        logits = self(input_ids)
         if targets.shape != logits.shape[:2]:
             raise ValueError(f"GPT2.loss: targets have shape {targets.shape}, expected that of the ids, {logits.shape[:2]}")
-        return ops.losses.cross_entropy(logits, targets, reduction=reduction)
+        return cross_entropy(logits, targets, reduction=reduction)
+
+    def _checked(self, input_ids: Any) -> Array:
+        ids = np.asarray(raw(input_ids))
+        if ids.ndim != 2 or ids.shape[1] == 0:
+            raise ValueError(f"GPT2 takes ids of shape (B, T) with T of at least 1, got shape {ids.shape}")
+        return ids
 
     def new_cache(self, batch: int = 1) -> Cache:
         """Empty keys and values for ``batch`` texts, in the dtype of the weights."""
@@ -229,3 +240,19 @@ class GPT2(Module):
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadReport:
         """As Module.load_state_dict; Hugging Face's own names are understood (prefix, mask buffers, the tied head)."""
         return super().load_state_dict(plain_names(state, self.config.tie_word_embeddings), strict)
+
+
+def plain_names(state: Mapping[str, Any], tied: bool) -> dict[str, Any]:
+    """A state dict under this file's names: without the prefix "transformer.", the mask buffers, and a tied head's copy.
+
+    Raises StateDictError if the head is tied and the state dict holds another one.
+    """
+    plain = {name.removeprefix("transformer."): value for name, value in state.items()
+             if not name.endswith((".attn.bias", ".attn.masked_bias"))}
+    if tied and "lm_head.weight" in plain and "wte.weight" in plain:
+        head, table = (np.asarray(raw(plain[name])) for name in ("lm_head.weight", "wte.weight"))
+        if head.shape != table.shape or not np.array_equal(head, table):
+            raise StateDictError("lm_head.weight differs from wte.weight, but the config ties them: "
+                                 "set tie_word_embeddings=False to load this model")
+        del plain["lm_head.weight"]
+    return plain

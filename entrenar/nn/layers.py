@@ -99,7 +99,7 @@ class LayerNorm(Module):
         count = len(self.normalized_shape)
         if tuple(x.shape[-count:]) != self.normalized_shape:
             raise ValueError(f"LayerNorm({self.normalized_shape}) got an input of shape {tuple(x.shape)}")
-        return normalization.layer_norm(x, self.weight, self.bias, eps=self.eps)
+        return normalization.layer_norm(x, self.weight, self.bias, axes=None if self.weight is not None else count, eps=self.eps)
 
     def extra_repr(self) -> str:
         """Shape and eps."""

@@ -1,0 +1,112 @@
+"""The configuration as a schema: every key, its type, its default, its range.  Unknown keys are errors."""
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """Strict: no key is ignored, no type is converted (an int is a float, nothing else)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class ModelConfig(Section):
+    """The decoder; names and defaults are Hugging Face's for GPT-2.  The vocabulary comes from the tokenizer."""
+
+    family: Literal["gpt2"] = "gpt2"
+    n_positions: Positive = 1024
+    n_embd: Positive = 768
+    n_layer: Positive = 12
+    n_head: Positive = 12
+    embd_pdrop: Fraction = 0.1
+    resid_pdrop: Fraction = 0.1
+    attn_pdrop: Fraction = 0.1
+
+    @model_validator(mode="after")
+    def heads_divide(self) -> ModelConfig:
+        """n_embd must split into n_head equal heads."""
+        if self.n_embd % self.n_head:
+            raise ValueError(f"n_embd={self.n_embd} does not divide into n_head={self.n_head} heads")
+        return self
+
+
+class DataConfig(Section):
+    """Text files; root is a folder or ``stdlib``, the running interpreter's standard library."""
+
+    root: str = "stdlib"
+    pattern: str = "**/*.py"
+    max_bytes: Positive | None = None
+    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    tokenizer: Literal["char"] = "char"
+    seq_len: Positive = 128
+    batch_size: Positive = 16
+
+
+class OptimizerConfig(Section):
+    """The optimizer and its constants; momentum is sgd's, betas and eps are adam's and adamw's."""
+
+    name: Literal["sgd", "adam", "adamw"] = "adamw"
+    lr: Annotated[float, Field(gt=0)] = 1e-3
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    momentum: Fraction = 0.0
+
+
+class SchedulerConfig(Section):
+    """The learning rate over the run: warm-up, then a curve down to ``min_lr_ratio`` of the peak."""
+
+    name: Literal["constant", "linear", "cosine"] = "cosine"
+    warmup_steps: Count = 0
+    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class SampleConfig(Section):
+    """The text printed at the end of a run."""
+
+    prompt: str = "def "
+    tokens: Count = 200
+    temperature: Annotated[float, Field(ge=0)] = 0.8
+    top_k: Positive | None = None
+
+
+class TrainingConfig(Section):
+    """How long, how often, where."""
+
+    steps: Positive = 1000
+    output: str = "runs/run"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    accumulation: Positive = 1
+    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    eval_every: Positive = 100
+    eval_batches: Positive | None = None
+    save_every: Positive = 100
+    keep: Positive = 3
+    log_every: Positive = 10
+    sample: SampleConfig = SampleConfig()
+
+
+class Config(Section):
+    """A whole run."""
+
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="after")
+    def fits_together(self) -> Config:
+        """What one section says of another."""
+        if self.data.seq_len > self.model.n_positions:
+            raise ValueError(f"data.seq_len={self.data.seq_len} is above model.n_positions={self.model.n_positions}")
+        if self.scheduler.warmup_steps > 0.3 * self.training.steps:
+            raise ValueError(f"scheduler.warmup_steps={self.scheduler.warmup_steps} is more than 30 % of "
+                             f"training.steps={self.training.steps}")
+        return self
