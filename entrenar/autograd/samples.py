@@ -163,4 +163,8 @@ def edge(*args: Any, value: Any = None, grads: Iterable[Any] | None = None, cota
     """An edge point: args and keywords of the call, the output and the gradients expected (None: not compared)."""
     arrays = tuple(np.asarray(a, np.float64) if isinstance(a, (list, float)) else a for a in args)
     expected = None if grads is None else tuple(None if g is None else np.asarray(g, np.float64) for g in grads)
+    if value is not None and not isinstance(value, tuple):  # a tuple has one per output
+        value = np.asarray(value, np.float64)
+    if cotangent is not None and not isinstance(cotangent, tuple):
+        cotangent = np.asarray(cotangent, np.float64)
     return Sample(arrays, kwargs, label or "edge", cotangent, value, expected)

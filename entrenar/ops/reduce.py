@@ -271,7 +271,7 @@ def normalize(x: Array, axis: int = -1, eps: float = 1e-12) -> Array:
 @primitive(
     vjp=dict(x=lambda g, x, y, axis, keepdims: scale(
         restore(g, x.shape, axis, keepdims), exponential.exp(x - E._finite(restore(y, x.shape, axis, keepdims))))),
-    samples=reduced(reals()) + edges(
+    samples=reduced(reals(), empty=False) + edges(
         edge([-inf, -inf], value=-inf, grads=([0.0, 0.0],)), edge([-inf, 1.0], value=1.0, grads=([0.0, 1.0],))),
 )
 def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:

@@ -51,14 +51,13 @@ class MetricsTracker:
         before, last = self.val_losses[:-patience], self.val_losses[-patience:]
         return not before or min(loss for _, loss in last) < min(loss for _, loss in before)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything, JSON-ready."""
-        return {**vars(self), "val_losses": [list(v) for v in self.val_losses],
-                "best": None if math.isinf(self.best) else self.best}
+    def summary(self) -> dict[str, Any]:
+        """What the log does not hold, JSON-ready: epoch, best, skipped."""
+        return {"epoch": self.epoch, "best": None if math.isinf(self.best) else self.best, "best_step": self.best_step,
+                "skipped": self.skipped}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what ``state_dict`` gave."""
-        for name, value in state.items():
-            setattr(self, name, value)
-        self.val_losses = [(int(step), float(loss)) for step, loss in state["val_losses"]]
-        self.best = math.inf if state["best"] is None else state["best"]
+    def load_summary(self, saved: dict[str, Any]) -> None:
+        """Start from what ``summary`` gave; the lists are empty until the log is read."""
+        self.losses, self.learning_rates, self.steps, self.val_losses = [], [], [], []
+        self.epoch, self.best_step, self.skipped = saved["epoch"], saved["best_step"], saved["skipped"]
+        self.best = math.inf if saved["best"] is None else saved["best"]
