@@ -109,11 +109,11 @@ def has_kernels(key: str) -> bool:
 
 
 def load(key: str) -> None:
-    """Import the backends that say they serve ``key``.  A backend whose library is missing stays out."""
+    """Import the backends that say they serve ``key``; an import that fails fails here, every time."""
     for backend in BACKENDS.values():
         if key in backend.ops and backend.name not in _loaded and backend.module is not None:
-            _loaded.add(backend.name)
             importlib.import_module(backend.module)
+            _loaded.add(backend.name)
 
 
 def find(key: str, device: str, backend: str | None, args: tuple[Any, ...], keywords: dict[str, Any]) -> Kernel | None:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from ..array import FLOAT32, Array, as_array, is_low, nearest, xp
+from ..array import FLOAT32, Array, DType, as_array, is_low, nearest, xp
 from ..autograd import Tensor
 from ..autograd.tape import wrote
 from ..autograd.tensor import raw
@@ -138,6 +138,11 @@ class Optimizer:
             found = self._scratch[key] = xp(like).empty(like.size, like.dtype)
         return found[:like.size].reshape(like.shape)
 
+    def state_bytes(self) -> int:
+        """Bytes that the state arrays take once every parameter has had a step."""
+        return sum(len(self.slots_of(group)) * p.size * _state_dtype(p.dtype).itemsize
+                   for group in self.param_groups for p in group["params"])
+
     def zero_grad(self) -> None:
         """Forget the gradients of all parameters (sets them to None)."""
         for group in self.param_groups:
@@ -211,8 +216,12 @@ class Optimizer:
 
 
 def _zeros(like: Array) -> Array:
-    """State for a parameter: its shape, contiguous, float32 where the parameter has 16 bits."""
-    return xp(like).zeros(like.shape, FLOAT32 if is_low(like.dtype) else like.dtype)
+    """State for a parameter: its shape, contiguous, float32 where it has 16 bits."""
+    return xp(like).zeros(like.shape, _state_dtype(like.dtype))
+
+
+def _state_dtype(dtype: DType) -> DType:
+    return FLOAT32 if is_low(dtype) else dtype
 
 
 def blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:

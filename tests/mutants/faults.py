@@ -100,18 +100,14 @@ def missing_term(f, vjp):
 
 
 def stale_saved_value(f, vjp):
-    """The pullback uses what the forward before the last one saved."""
+    """The pullback uses what the latest forward saved, whichever point it is asked about."""
     saved = []
 
     def forward(*xs):
-        saved.append([np.array(x) for x in xs])
-        del saved[:-2]
+        saved[:] = [np.array(x) for x in xs]
         return f(*xs)
 
-    def wrong(g, *xs):
-        return vjp(g, *(saved[0] if saved and all(np.shape(a) == np.shape(b) for a, b in zip(saved[0], xs, strict=True)) else xs))
-
-    return forward, wrong
+    return forward, lambda g, *xs: vjp(g, *(saved or xs))
 
 
 def mutated_cotangent(f, vjp):

@@ -23,7 +23,7 @@ COUPLED = [(name, (TALL,), kwargs) for name, kwargs in
             ("cumsum", {"axis": 1}))]
 GATHERED = [("take", (ROW, TWICE), {"axis": 0}), ("getitem", (ROW, TWICE), {}),
             ("gather", (TALL, 1, np.array([[0, 0, 2], [1, 1, 1]])), {}), ("repeat", (ROW, 2), {}), ("tile", (ROW, 2), {}),
-            ("broadcast_to", (ROW, (2, 3)), {})]
+            ("take_along_axis", (TALL, np.array([[0, 0, 2], [1, 1, 1]])), {"axis": 1})]
 PLANTED = {
     "sign": (faults.sign, UNARY), "constant-factor": (faults.constant_factor, UNARY), "detached": (faults.detached, UNARY),
     "dtype": (faults.dtype, UNARY), "transposed": (faults.transposed, MATRIX),

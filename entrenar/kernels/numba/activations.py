@@ -9,7 +9,7 @@ import numpy as np
 from ...array import Array
 from .. import kernel
 from ..pool import split
-from .jit import exp, floats, jit, jit_sums, row_max, rows
+from .jit import erfc, exp, floats, jit, jit_sums, row_max, rows
 
 
 # softmax ------------------------------------------------------------------------------------------------------
@@ -114,11 +114,14 @@ def log_softmax_vjp(g: Array, y: Array) -> Array:
 
 
 # x sigmoid(p(x)) ----------------------------------------------------------------------------------------------
+# A piece of a flat array is cut out first: a loop from 0 over it runs in vector registers, one from ``start`` doesn't (Numba
+# counts negative indices from the end and can't know that there are none).
 @jit
 def gate(x: Any, first: Any, third: Any, y: Any, start: int, stop: int) -> None:
     """y = x sigmoid(first x + third x**3): silu with (1, 0), gelu by tanh with its two constants."""
     one = x.dtype.type(1)
-    for i in range(start, stop):
+    x, y = x[start:stop], y[start:stop]
+    for i in range(x.size):
         v = x[i]
         y[i] = v / (one + exp(-(first + third * v * v) * v))
 
@@ -128,7 +131,8 @@ def gate_vjp(g: Any, x: Any, first: Any, third: Any, gx: Any, start: int, stop: 
     """gx = g (s + x s (1 - s) p'(x)) with s = sigmoid(p(x))."""
     one = x.dtype.type(1)
     three = x.dtype.type(3)
-    for i in range(start, stop):
+    g, x, gx = g[start:stop], x[start:stop], gx[start:stop]
+    for i in range(x.size):
         v = x[i]
         s = one / (one + exp(-(first + third * v * v) * v))
         gx[i] = g[i] * (s + v * s * (one - s) * (first + three * third * v * v))
@@ -139,8 +143,9 @@ def gelu_exact(x: Any, y: Any, start: int, stop: int) -> None:
     """y = x Phi(x), Phi(x) = erfc(-x / sqrt 2) / 2."""
     half = x.dtype.type(0.5)
     root = x.dtype.type(-math.sqrt(0.5))
-    for i in range(start, stop):
-        y[i] = x[i] * (half * math.erfc(root * x[i]))
+    x, y = x[start:stop], y[start:stop]
+    for i in range(x.size):
+        y[i] = x[i] * (half * erfc(root * x[i]))
 
 
 @jit
@@ -149,9 +154,10 @@ def gelu_exact_vjp(g: Any, x: Any, gx: Any, start: int, stop: int) -> None:
     half = x.dtype.type(0.5)
     root = x.dtype.type(-math.sqrt(0.5))
     norm = x.dtype.type(1 / math.sqrt(2 * math.pi))
-    for i in range(start, stop):
+    g, x, gx = g[start:stop], x[start:stop], gx[start:stop]
+    for i in range(x.size):
         v = x[i]
-        gx[i] = g[i] * (half * math.erfc(root * v) + v * (norm * exp(-half * v * v)))
+        gx[i] = g[i] * (half * erfc(root * v) + v * (norm * exp(-half * v * v)))
 
 
 TANH = (2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715)  # 1 + tanh(u) = 2 sigmoid(2 u)

@@ -15,12 +15,22 @@ import numpy as np
 from ...array import Array
 from .. import kernel
 from ..pool import split
-from .jit import exp, floats, jit_sums, row_max
+from .jit import exp, floats, jit, jit_sums, row_max
 
 BUFFER = 1 << 19  # scores per block: 2 MiB of float32 stay in the second-level cache
 LARGE = 1 << 62
 
 
+@jit
+def drop(row: Any, keep: Any, factor: Any) -> None:
+    """row times factor where kept, else 0."""
+    zero = row.dtype.type(0)
+    for j in range(row.size):
+        row[j] = row[j] * factor if keep[j] else zero
+
+
+# Rows are cut into the part that is seen and the rest first: loops from 0 over a slice run in vector registers, loops from a
+# number that might be negative don't (Numba counts negative indices from the end).
 @jit_sums
 def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int, stop: int) -> None:
     """Scores to dropped-out probabilities, in place.  Row r of a head sees keys r + first - behind < j < r + first + ahead."""
@@ -28,29 +38,26 @@ def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: in
     one = s.dtype.type(1)
     heights, keys = s.shape[1], s.shape[2]
     for i in range(start, stop):
-        row = s[i // heights, i % heights]
-        at = i % heights + first
-        low = min(max(0, at - behind + 1), keys)
-        high = max(min(keys, at + ahead), low)
-        top = row_max(row[low:high])
+        head, r = i // heights, i % heights
+        low = min(max(0, r + first - behind + 1), keys)
+        high = max(min(keys, r + first + ahead), low)
+        s[head, r, :low] = zero
+        s[head, r, high:] = zero
+        row = s[head, r, low:high]
+        top = row_max(row)
         if top == -np.inf:
             top = zero
         total = zero
-        for j in range(low, high):
+        for j in range(row.size):
             e = exp(row[j] - top)
             row[j] = e
             total += e
-        lse[i // heights, i % heights] = np.log(total) + top
-        r = one if total == zero else one / total
-        for j in range(low):
-            row[j] = zero
-        for j in range(low, high):
-            row[j] *= r
-        for j in range(high, keys):
-            row[j] = zero
+        lse[head, r] = np.log(total) + top
+        over = one if total == zero else one / total
+        for j in range(row.size):
+            row[j] *= over
         if keep.size:
-            for j in range(low, high):
-                row[j] *= factor if keep[i // heights, i % heights, j] else zero
+            drop(row, keep[head, r, low:high], factor)
 
 
 @jit_sums
@@ -60,32 +67,28 @@ def attend_rows_vjp(s: Any, d: Any, lse: Any, keep: Any, factor: Any, first: int
     zero = s.dtype.type(0)
     heights, keys = s.shape[1], s.shape[2]
     for i in range(start, stop):
-        row, drow = s[i // heights, i % heights], d[i // heights, i % heights]
-        at = i % heights + first
-        low = min(max(0, at - behind + 1), keys)
-        high = max(min(keys, at + ahead), low)
-        shift = lse[i // heights, i % heights]
+        head, r = i // heights, i % heights
+        low = min(max(0, r + first - behind + 1), keys)
+        high = max(min(keys, r + first + ahead), low)
+        shift = lse[head, r]
         if shift == -np.inf:  # nothing to see: the output was zeros
             high = low
-        for j in range(low):
-            row[j] = zero
-            drow[j] = zero
-        for j in range(high, keys):
-            row[j] = zero
-            drow[j] = zero
+        s[head, r, :low] = zero
+        s[head, r, high:] = zero
+        d[head, r, :low] = zero
+        d[head, r, high:] = zero
+        row, drow = s[head, r, low:high], d[head, r, low:high]
         if keep.size:
-            for j in range(low, high):
-                drow[j] *= factor if keep[i // heights, i % heights, j] else zero
+            drop(drow, keep[head, r, low:high], factor)
         total = zero
-        for j in range(low, high):
+        for j in range(row.size):
             p = exp(row[j] - shift)
             row[j] = p
             total += p * drow[j]
-        for j in range(low, high):
+        for j in range(row.size):
             drow[j] = row[j] * (drow[j] - total)
         if keep.size:
-            for j in range(low, high):
-                row[j] *= factor if keep[i // heights, i % heights, j] else zero
+            drop(row, keep[head, r, low:high], factor)
 
 
 class Block(NamedTuple):

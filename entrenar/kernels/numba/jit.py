@@ -88,6 +88,50 @@ def _exp(x: Any) -> Any:
     return lambda x: exp64(x)
 
 
+# erfc ---------------------------------------------------------------------------------------------------------
+# erfc(z) = e**(-z**2) t p(t - 1/2) with t = 1 / (1 + 0.3 z) for z >= 0, p fitted here (Lawson's iteration, 2e-8 over
+# [0, 10.2], beyond which float32 has only 0); the rounding of z**2 is found exactly (Dekker 1971) and put back.
+T0, T1, T2 = np.float32(-0.12954062), np.float32(-0.03250619), np.float32(0.28052494)
+T3, T4, T5 = np.float32(0.653432), np.float32(0.91128343), np.float32(0.94973385)
+T6, T7, T8 = np.float32(0.7951261), np.float32(0.55304724), np.float32(0.32497993)
+TILT, FAR, SPLIT, HALF, TWO = np.float32(0.3), np.float32(10.2), np.float32(4097.0), np.float32(0.5), np.float32(2.0)
+
+
+def erfc(x: Any) -> Any:
+    """1 - erf(x) of one float32 or float64 inside a kernel."""
+    return math.erfc(x)
+
+
+@njit(nogil=True)
+def erfc32(x: Any) -> Any:
+    """In float32, without a branch or a call; within 1e-6 of the value, relatively, as long as it is normal."""
+    z = abs(x)
+    z = FAR if z > FAR else z
+    t = ONE / (ONE + TILT * z)
+    u = t - HALF
+    p = (((((((T0 * u + T1) * u + T2) * u + T3) * u + T4) * u + T5) * u + T6) * u + T7) * u + T8
+    square = np.float32(z * z)
+    big = np.float32(SPLIT * z)
+    high = np.float32(big - np.float32(big - z))
+    low = np.float32(z - high)
+    rest = ((high * high - square) + TWO * high * low) + low * low
+    y = exp32(-square) * (ONE - rest) * t * p
+    return TWO - y if x < np.float32(0.0) else y
+
+
+@njit(nogil=True)
+def erfc64(x: Any) -> Any:
+    """In float64, by the C library."""
+    return math.erfc(x)
+
+
+@overload(erfc, strict=False)
+def _erfc(x: Any) -> Any:
+    if x == types.float32:
+        return lambda x: erfc32(x)
+    return lambda x: erfc64(x)
+
+
 # maximum of a row ---------------------------------------------------------------------------------------------
 def row_max(row: Any) -> Any:
     """The largest value of a 1-d contiguous row, -inf for an empty one; a positive NaN counts as largest."""

@@ -1,0 +1,162 @@
+"""A language-model run from its configuration: data, tokenizer, model, optimizer, schedule, trainer, and back from a folder."""
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..array import Array, manual_seed
+from ..config import Config, dump_config, load_config
+from ..data import CharTokenizer, NGram, TextFiles, TokenBatches, Windows, read_texts
+from ..io import ConfigError, DataError
+from ..models import build, stream
+from ..nn import Module
+from ..optim import OPTIMIZERS, Optimizer, decay_groups, run_schedule
+from .callbacks import Callback
+from .plot import plot_losses
+from .run_folder import RunFolder
+from .summary import measured_summary
+from .trainer import TrainConfig, Trainer
+
+FREE_ON_RESUME = {  # what may change when a run goes on: nothing that decides a weight, but for the length of the run
+    ("training", key) for key in ("steps", "output", "keep", "log_every", "save_every", "sample")
+}
+
+
+@dataclass
+class LanguageRun:
+    """Everything a run consists of.  train_tokens, held_out_tokens: int64, the texts of all files joined."""
+
+    config: Config
+    folder: RunFolder
+    files: TextFiles
+    tokenizer: CharTokenizer
+    train_tokens: Array
+    held_out_tokens: Array
+    model: Any
+    trainer: Trainer
+
+    def baselines(self) -> dict[str, float]:
+        """Loss on the held-out text of a bigram and a trigram table counted on the training text, nats per token."""
+        size = self.tokenizer.vocab_size
+        return {name: NGram(self.train_tokens, order, size).loss(self.held_out_tokens)
+                for name, order in (("bigram", 2), ("trigram", 3))}
+
+    def held_out_loss(self) -> float:
+        """Loss of the model on the whole held-out text, nats per token."""
+        data = self.config.data
+        return self.trainer.validate(Windows(self.held_out_tokens, data.batch_size, data.seq_len))
+
+    def write_head(self) -> None:
+        """Write config.yaml, tokenizer.json and model_summary.json."""
+        self.folder.write("config.yaml", dump_config(self.config))
+        self.tokenizer.save(self.folder / "tokenizer.json")
+        data = self.config.data
+        summary = measured_summary(self.model, self.trainer.optimizer, data.seq_len, data.batch_size)
+        self.folder.write("model_summary.json", json.dumps(summary, indent=1) + "\n")
+
+    def write_picture(self, baselines: dict[str, float]) -> list[Path]:
+        """Draw the loss curve; its files.  Raises ImportError without matplotlib (extra ``plot``)."""
+        paths = [self.folder / "loss.svg", self.folder / "loss.png"]
+        plot_losses(self.trainer.metrics, paths, baselines, title=self.folder.path.name)
+        return paths
+
+    def sample(self) -> str:
+        """The text that the configuration asks for, prompt included."""
+        wanted = self.config.training.sample
+        return wanted.prompt + "".join(generate_text(self.model, self.tokenizer, wanted.prompt, wanted.tokens,
+                                                     wanted.temperature, wanted.top_k, self.config.training.seed))
+
+
+def prepare(config: Config, output: Path | str | None = None, max_steps: int | None = None,
+            callbacks: Sequence[Callback] = ()) -> LanguageRun:
+    """Read the data and build the run; the default generator is seeded, nothing is written.
+
+    max_steps: stop there at the latest, on the schedule of the whole run.  Raises DataError for missing or too little text,
+    ValueError for options that do not fit.
+    """
+    data, training = config.data, config.training
+    files = read_texts(data.root, data.pattern, data.held_out, data.max_bytes)
+    tokenizer = CharTokenizer.train([files.train_text])
+    train, held_out = tokenizer.encode(files.train_text), tokenizer.encode(files.held_out_text)
+    manual_seed(training.seed)
+    model = build_model(config, tokenizer.vocab_size)
+    optimizer = build_optimizer(config, model)
+    schedule = run_schedule(config.scheduler.name, config.optimizer.lr, training.steps, config.scheduler.warmup_steps,
+                            config.scheduler.min_lr_ratio)
+    folder = RunFolder(output or training.output)
+    steps = training.steps if max_steps is None else min(max_steps, training.steps)
+    trainer = Trainer(
+        model, optimizer,
+        TrainConfig(steps, training.accumulation, training.max_grad_norm, training.eval_every, training.save_every,
+                    training.keep),
+        TokenBatches(train, data.batch_size, data.seq_len, training.seed),
+        Windows(held_out, data.batch_size, data.seq_len, training.eval_batches), schedule, folder, callbacks)
+    return LanguageRun(config, folder, files, tokenizer, train, held_out, model, trainer)
+
+
+def build_model(config: Config, vocab_size: int) -> Any:
+    """The model of a configuration, initialised from the default generator."""
+    options = config.model.model_dump()
+    return build(options.pop("family"), {"vocab_size": vocab_size, **options})
+
+
+def build_optimizer(config: Config, model: Module) -> Optimizer:
+    """The optimizer of a configuration; biases and gains do not decay."""
+    section = config.optimizer
+    own: dict[str, Any] = {"momentum": section.momentum} if section.name == "sgd" else {
+        "betas": section.betas, "eps": section.eps}
+    return OPTIMIZERS[section.name](decay_groups(model.named_parameters(), section.weight_decay), lr=section.lr, **own)
+
+
+def check_same_run(config: Config, folder: RunFolder) -> list[str]:
+    """What a resumed run changes that it may, as "section.key: old -> new".
+
+    Raises ConfigError naming every key that would make it another run, DataError if there is no run.
+    """
+    path = folder / "config.yaml"
+    if not path.exists():
+        raise DataError(f"{folder.path}: no run to resume (no config.yaml)")
+    old, new = load_config(path).model_dump(), config.model_dump()
+    changes, faults = [], []
+    for section in new:
+        for key in new[section]:
+            if old[section][key] != new[section][key]:
+                text = f"{section}.{key}: {old[section][key]!r} -> {new[section][key]!r}"
+                (changes if (section, key) in FREE_ON_RESUME else faults).append(text)
+    if faults:
+        raise ConfigError(str(path), None, None, "this is another run, it cannot be resumed: " + "; ".join(faults))
+    return changes
+
+
+def load_run(path: Path | str, which: str = "best") -> tuple[Any, CharTokenizer, dict[str, Any]]:
+    """(model in eval mode, tokenizer, state of its checkpoint) of a run folder.
+
+    which: "best" validation loss (the last checkpoint if there is none) or "last".  Raises DataError naming what is missing.
+    """
+    folder = RunFolder(path)
+    if not (folder / "config.yaml").exists():
+        raise DataError(f"{folder.path}: not a run folder (no config.yaml)")
+    config = load_config(folder / "config.yaml")
+    tokenizer = CharTokenizer.load(folder / "tokenizer.json")
+    weights, state = folder.weights(which)
+    model = build_model(config, tokenizer.vocab_size)
+    try:
+        model.load_state_dict(weights)
+    except ValueError as error:
+        raise DataError(f"{folder.path}: {error}") from None
+    return model.eval(), tokenizer, state
+
+
+def generate_text(model: Any, tokenizer: CharTokenizer, prompt: str, tokens: int, temperature: float = 1.0,
+                  top_k: int | None = None, seed: int = 0) -> Iterable[str]:
+    """The text that follows ``prompt``, a piece per token.
+
+    Raises ValueError for an empty prompt, DataError for a character outside the vocabulary.
+    """
+    if not prompt:
+        raise ValueError("the prompt is empty: give at least one character")
+    ids = tokenizer.encode(prompt, unknown="error")
+    return (tokenizer.decode(new) for new in stream(model, ids, tokens, temperature, top_k, seed))
