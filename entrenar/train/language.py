@@ -1,8 +1,9 @@
 """A language-model run from its configuration: data, tokenizer, model, optimizer, schedule, trainer, and back from a folder."""
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,35 @@ class LanguageRun:
         return self.trainer.validate(Windows(self.held_out_tokens, data.batch_size, data.seq_len))
 
     def write_head(self) -> None:
-        """Write config.yaml, tokenizer.json and model_summary.json."""
+        """Write config.yaml, tokenizer.json, model_summary.json and data.json."""
         self.folder.write("config.yaml", dump_config(self.config))
         self.tokenizer.save(self.folder / "tokenizer.json")
         data = self.config.data
         summary = measured_summary(self.model, self.trainer.optimizer, data.seq_len, data.batch_size)
         self.folder.write("model_summary.json", json.dumps(summary, indent=1) + "\n")
+
+        self.folder.write("data.json", json.dumps(self.data_facts(), indent=1) + "\n")
+
+    def data_facts(self) -> dict[str, Any]:
+        """How many files and tokens, and the sha256 of the tokens."""
+        sides = (("train", self.files.train, self.train_tokens), ("held_out", self.files.held_out, self.held_out_tokens))
+        return {name: {"files": len(files), "tokens": len(tokens), "sha256": hashlib.sha256(tokens).hexdigest()}
+                for name, files, tokens in sides}
+
+    def check_data(self) -> None:
+        """Raise DataError if the text is not the one that the folder's run was trained on."""
+        try:
+            old = json.loads((self.folder / "data.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.folder / 'data.json'}: cannot be read: {error}") from None
+        for name, facts in self.data_facts().items():
+            if old.get(name) != facts:
+                raise DataError(f"{self.config.data.root}: the {name} text changed since this run began: {old.get(name)} then, "
+                                f"{facts} now")
+
+    def write_result(self, facts: Mapping[str, Any]) -> None:
+        """Write result.json."""
+        self.folder.write("result.json", json.dumps(dict(facts), indent=1) + "\n")
 
     def write_picture(self, baselines: dict[str, float]) -> list[Path]:
         """Draw the loss curve; its files.  Raises ImportError without matplotlib (extra ``plot``)."""
