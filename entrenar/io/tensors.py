@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..array import is_bfloat16, nearest
+from ..array import nearest
 from .atomic import atomic_write
 from .errors import DataError
 
@@ -21,25 +21,18 @@ def save_tensors(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[
 
     Raises TypeError for what is no array, or metadata that is not text.
     """
-    from safetensors import TensorSpec, serialize
+    from safetensors.numpy import save
 
     for key, value in (metadata or {}).items():
         if not isinstance(value, str):
             raise TypeError(f"{path}: metadata {key!r} must be text, got {value!r}")
-    held, specs = [], {}
+    held = {}
     for name, value in arrays.items():
-        array = np.asarray(getattr(value, "data", value) if not isinstance(value, np.ndarray) else value)
+        array = np.asarray(value if isinstance(value, np.ndarray) else getattr(value, "data", value))
         if array.dtype.kind == "O":
             raise TypeError(f"{path}: {name!r} is no array: {value!r:.60}")
-        held.append(np.array(array, order="C"))
-        kind = "bfloat16" if is_bfloat16(array.dtype) else array.dtype.name
-        specs[name] = (kind, held[-1])
-    atomic_write(path, _serialized(serialize, TensorSpec, specs, dict(metadata or {})))
-
-
-def _serialized(serialize: Any, spec: Any, arrays: dict[str, tuple[str, Any]], metadata: dict[str, str]) -> bytes:
-    made = {name: {"dtype": kind, "shape": list(a.shape), "data": a.tobytes()} for name, (kind, a) in arrays.items()}
-    return bytes(serialize(made, metadata=metadata or None))
+        held[name] = np.array(array, order="C")  # the library would store a view's memory as it lies
+    atomic_write(path, save(held, metadata=dict(metadata or {}) or None))
 
 
 def load_tensors(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:

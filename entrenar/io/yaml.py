@@ -27,6 +27,9 @@ LEADING_ZERO = re.compile(r"[-+]?0[0-9]+(\.[0-9]*)?")
 SEXAGESIMAL = re.compile(r"[-+]?[0-9]+(:[0-9]{1,2})+(\.[0-9]*)?")
 
 
+_RESOLVER = yaml.resolver.Resolver()  # what PyYAML would tag plain text: any other tag was written by hand
+
+
 class Document:
     """A parsed document: plain values, and where each stands (path of keys -> line and column, from 1)."""
 
@@ -75,6 +78,8 @@ def loads(text: str, file: str = "<text>") -> Document:
 
 
 def _place(node: Any) -> Position:
+    if node.start_mark is None:  # made for dumping, not read
+        return 1, 1
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 
@@ -114,7 +119,7 @@ def scalar(node: Any, file: str) -> Any:
     text = node.value
     if node.style is not None:
         return text
-    if not node.tag.startswith("tag:yaml.org,2002:"):
+    if node.tag != _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) and node.tag != "tag:yaml.org,2002:str":
         raise ConfigError(file, *_place(node), f"tag {node.tag!r} is not allowed")
     if NULL.fullmatch(text):
         return None
@@ -145,7 +150,7 @@ class _Dumper(yaml.SafeDumper):
 def _text(dumper: yaml.SafeDumper, value: str) -> Any:
     plain = yaml.ScalarNode("tag:yaml.org,2002:str", value)
     try:
-        same = scalar(plain, "") == value and value.strip() == value
+        same = scalar(plain, "") == value and value.strip() == value and value.isprintable()
     except ConfigError:
         same = False
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if same else '"')

@@ -15,7 +15,7 @@ import numpy as np
 from ...array import Array
 from .. import kernel
 from ..pool import split
-from .jit import exp, floats, jit, jit_sums, row_max
+from .jit import contiguous, exp, floats, jit, jit_sums, row_max
 
 BUFFER = 1 << 19  # scores per block: 2 MiB of float32 stay in the second-level cache
 LARGE = 1 << 62
@@ -162,7 +162,7 @@ class Plan:
         logs = lse[n, h, :, i].reshape(heads, height)
         keep = NOTHING if self.keep is None else self.keep[n, h, :, i, j].reshape(heads, height, keys).view(np.uint8)
         split(kernel, heads * height, keys, *(s.reshape(heads, height, keys) for s in scores), logs,
-              np.ascontiguousarray(keep), self.factor, i.start + self.offset - j.start, self.behind, self.ahead)
+              contiguous(keep), self.factor, i.start + self.offset - j.start, self.behind, self.ahead)
         lse[n, h, :, i] = logs.reshape(-1, self.share, height)
 
 

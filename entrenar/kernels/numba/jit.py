@@ -170,10 +170,15 @@ def _row_max(row: Any) -> Any:
 
 
 # arrays -------------------------------------------------------------------------------------------------------
-def rows(x: Array, columns: int) -> Array:
-    """x as a C-contiguous writeable matrix of so many columns: the one layout kernels are compiled for (else a copy)."""
+def contiguous(x: Array) -> Array:
+    """x in C order and writeable, the one layout kernels are compiled for; a copy unless it is so already."""
     x = np.ascontiguousarray(x)
-    return (x if x.flags.writeable else x.copy()).reshape(-1, columns)
+    return x if x.flags.writeable else x.copy()
+
+
+def rows(x: Array, columns: int) -> Array:
+    """x as a contiguous matrix of so many columns."""
+    return contiguous(x).reshape(x.size // columns, columns)
 
 
 def floats(*arrays: Array | None) -> bool:
