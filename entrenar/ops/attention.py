@@ -75,7 +75,6 @@ def attention(q: Array, k: Array, v: Array, mask: Array = None, keep: Array = No
               window: int | None, offset: int, dropout: float) -> Array:
     """softmax(scale q k^T, masked) v, the weights dropped out by ``keep``; see ``scaled_dot_product_attention``."""
     rows, keys = q.shape[-2], k.shape[-2]
-    full = (*q.shape[:-1], v.shape[-1])
     grouped = q.ndim > 2 and k.ndim > 2 and q.shape[-3] != k.shape[-3]
     if grouped:
         heads = k.shape[-3]
@@ -95,7 +94,7 @@ def attention(q: Array, k: Array, v: Array, mask: Array = None, keep: Array = No
     if keep is not None:
         weights = keep_scaled(weights, raw(keep), factor=1.0 / (1.0 - dropout) if dropout < 1 else 0.0)
     y = narrow(linalg.matmul(weights, v), dtype)
-    return shape.reshape(y, full) if grouped else y
+    return shape.reshape(y, (*y.shape[:-4], y.shape[-4] * y.shape[-3], *y.shape[-2:])) if grouped else y
 
 
 def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | None = None, dropout_p: float = 0.0,
@@ -121,13 +120,12 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
     check_rate("scaled_dot_product_attention", dropout_p)
     if window is not None and window < 1:
         raise ValueError(f"scaled_dot_product_attention: window={window} must be at least 1 (the query itself)")
-    _check_shapes(q, k, v)
+    full = _scores_shape(q, k, v)
     if mode().autocast is not None:  # 16-bit inputs and output, float32 in between
-        low = cast_low(None, (q, k, v))
+        q, k, v = cast_low(None, (q, k, v))
         with Changed(autocast=None):
-            return scaled_dot_product_attention(*low, mask, dropout_p, causal, scale, window=window, offset=offset,
+            return scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale, window=window, offset=offset,
                                                 generator=generator)
-    full = (*q.shape[:-1], k.shape[-2])
     if mask is not None:
         mask = mask if hasattr(mask, "dtype") else np.asarray(mask)
         try:
@@ -142,14 +140,18 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
                      causal=bool(causal), window=window, offset=int(offset), dropout=float(dropout_p))
 
 
-def _check_shapes(q: Array, k: Array, v: Array) -> None:
-    fits = min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]
-    if fits and q.ndim > 2 and k.ndim > 2:
-        fits = k.shape[-3] == v.shape[-3] if v.ndim > 2 else False
-        fits = fits and k.shape[-3] > 0 and q.shape[-3] % k.shape[-3] == 0
-    if not fits:
-        raise ValueError(f"scaled_dot_product_attention: q has shape {q.shape}, k {k.shape} and v {v.shape}: expected "
-                         "(..., H, T, D), (..., H', S, D) and (..., H', S, E), H divisible by H'")
+def _scores_shape(q: Array, k: Array, v: Array) -> tuple[int, ...]:
+    """(..., H, T, S).  Raises ValueError for shapes that do not fit."""
+    try:
+        if min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[-1] == k.shape[-1] and k.shape[-2:-1] == v.shape[-2:-1]:
+            heads, shared, values = (a.shape[-3] if a.ndim > 2 else 1 for a in (q, k, v))
+            batch = np.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+            if shared == values and shared and heads % shared == 0:
+                return (*batch, heads, q.shape[-2], k.shape[-2])[0 if max(q.ndim, k.ndim, v.ndim) > 2 else 1:]
+    except ValueError:
+        pass
+    raise ValueError(f"scaled_dot_product_attention: q has shape {q.shape}, k {k.shape} and v {v.shape}: expected "
+                     "(..., H, T, D), (..., H', S, D) and (..., H', S, E), H divisible by H'")
 
 
 # rotary positions ---------------------------------------------------------------------------------------------

@@ -176,15 +176,20 @@ def einsum(subscripts: str, *operands: Array) -> Array:
                     raise ValueError(f"einsum: label {c!r} of {subscripts!r} has sizes {x.shape[first]} and {x.shape[second]}")
                 x = diagonal(x, 0, first, second)
                 term = term[:first] + term[first + 1:second] + term[second + 1:] + c
-        others = "".join(labels[:i] + labels[i + 1:])
-        lonely = tuple(j for j, c in enumerate(term) if (c not in others and c not in out) or (x.shape[j] == 1 and sizes[c] != 1))
-        if lonely:
-            x = reduce.sum(x, axis=lonely)
-            term = "".join(c for j, c in enumerate(term) if j not in lonely)
-        xs[i], labels[i] = x, term
+        xs[i], labels[i] = _summed(x, term, [j for j, c in enumerate(term) if x.shape[j] == 1 and sizes[c] != 1])
+    for i, term in enumerate(labels):  # a label that nobody else has: its sum
+        others = "".join(labels[:i] + labels[i + 1:]) + out
+        xs[i], labels[i] = _summed(xs[i], term, [j for j, c in enumerate(term) if c not in others])
     names = {c: chr(97 + k) if k < 26 else chr(65 + k - 26) for k, c in enumerate(dict.fromkeys("".join(labels) + out))}
     pattern = ",".join("".join(names[c] for c in t) for t in labels) + "->" + "".join(names[c] for c in out)
     return einsum_(*xs, pattern=pattern)
+
+
+def _summed(x: Array, term: str, axes: list[int]) -> tuple[Array, str]:
+    """An operand summed over some of its axes, and the labels that stay."""
+    if not axes:
+        return x, term
+    return reduce.sum(x, axis=tuple(axes)), "".join(c for j, c in enumerate(term) if j not in axes)
 
 
 def _einsum_pull(g: Array, xs: tuple[Array, ...], pattern: str, needs: tuple[bool, ...]) -> tuple[Any, ...]:
