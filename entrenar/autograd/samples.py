@@ -153,6 +153,11 @@ def calls(*made: Callable[[Rng], Sample]) -> Samples:
     return Samples(lambda rng: [make(rng) for make in made])
 
 
+def normals(label: str, *args: Any, **kwargs: Any) -> Callable[[Rng], Sample]:
+    """For ``calls``: a call with a standard normal array for every shape among args, the rest as it is."""
+    return lambda rng: Sample(tuple(rng.normal(size=a) if isinstance(a, tuple) else a for a in args), kwargs, label)
+
+
 def edges(*fixed: Sample) -> Samples:
     """Edge points with the values that are decided for them."""
     return Samples(lambda rng: fixed)

@@ -9,7 +9,7 @@ from ..array import Array, DType, wide, xp
 from ..autograd.fused import fused
 from ..autograd.linear import cast
 from ..autograd.primitive import primitive
-from ..autograd.samples import Sample, Samples, calls, edge, edges, pairs, reals, unary
+from ..autograd.samples import Sample, Samples, calls, edge, edges, normals, pairs, reals, unary
 from ..autograd.tensor import raw
 from . import elementwise as E, exponential, reduce, shape
 
@@ -41,11 +41,11 @@ def relu(x: Array) -> Array:
 @primitive(
     vjp=dict(x=lambda g, x, negative_slope: E.where(raw(x) > 0, g, E.mul(g, negative_slope))),
     samples=unary(reals(avoid=(0.0,))) + unary(reals(avoid=(0.0,)), shapes=((2, 3),)).with_(negative_slope=0.2) + edges(
-        edge([-1.0, 0.0, 2.0], negative_slope=0.5, value=[-0.5, 0.0, 2.0], grads=([0.5, 0.5, 1.0],), label="slope at the kink"),
+        edge([-1.0, 0.0, 2.0], negative_slope=0.5, value=[-0.5, 0.0, 2.0], grads=([0.5, 0.5, 1.0],), label="kink"),
     ),
 )
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
-    """x where positive, else negative_slope x (Maas et al. 2013); its derivative at 0 is negative_slope.  x: any shape."""
+    """x where positive, else negative_slope x (Maas et al. 2013); the derivative at 0 is negative_slope."""
     return np.where(x > 0, x, x * negative_slope)
 
 
@@ -58,8 +58,8 @@ def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     """x Phi(x), Phi the normal distribution function (Hendrycks and Gimpel 2016, section 2).  x: any shape, float.
 
-    approximate: "none" for erf, "tanh" for Phi(x) ~ (1 + tanh(u)) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3),
-    as GPT-2 has it.  Raises ValueError for another name.
+    approximate: "none" for erf, "tanh" for Phi(x) ~ (1 + tanh(u)) / 2 = sigmoid(2 u) with
+    u = sqrt(2 / pi) (x + 0.044715 x^3), as GPT-2 has it.  Raises ValueError for another name.
     """
     x32 = wide(x)
     if approximate == "none":
@@ -84,10 +84,8 @@ def swish(x: Array) -> Array:
 
 @fused(
     samples=calls(
-        lambda rng: Sample((rng.normal(size=(2, 6)),), {}, "last axis"),
-        lambda rng: Sample((rng.normal(size=(4, 3)),), {"axis": 0}, "first axis"),
+        normals("last axis", (2, 6)), normals("first axis", (4, 3), axis=0), normals("empty", (0, 4)),
         lambda rng: Sample((rng.normal(size=(2, 2, 3)).transpose(2, 1, 0),), {"axis": 1}, "strided"),
-        lambda rng: Sample((rng.normal(size=(0, 4)),), {}, "empty"),
     ),
 )
 def glu(x: Array, axis: int = -1) -> Array:
@@ -122,15 +120,10 @@ def _empty(total: Array) -> Array:
 
 
 def rowwise() -> Samples:
-    """A few shapes and axes, strided and empty ones among them, and a row with -inf."""
+    """A few shapes and axes, strided and empty ones among them."""
     return calls(
-        lambda rng: Sample((rng.normal(size=(2, 3)),), {}, "last axis"),
-        lambda rng: Sample((rng.normal(size=(4, 2, 3)),), {"axis": 1}, "middle axis"),
-        lambda rng: Sample((rng.normal(size=(3, 2)),), {"axis": 0}, "first axis"),
-        lambda rng: Sample((rng.normal(size=(5,)),), {}, "1-d"),
-        lambda rng: Sample((rng.normal(size=(3, 1)),), {}, "size-1 axis"),
-        lambda rng: Sample((rng.normal(size=(0, 3)),), {}, "no rows"),
-        lambda rng: Sample((rng.normal(size=(2, 0)),), {}, "no columns"),
+        normals("last axis", (2, 3)), normals("middle axis", (4, 2, 3), axis=1), normals("first axis", (3, 2), axis=0),
+        normals("1-d", (5,)), normals("size-1 axis", (3, 1)), normals("no rows", (0, 3)), normals("no columns", (2, 0)),
         lambda rng: Sample((rng.normal(size=(3, 4)).T,), {}, "transposed"),
         lambda rng: Sample((rng.normal(size=(6, 8))[::2, ::-2],), {}, "strided and reversed"),
         lambda rng: Sample((np.broadcast_to(rng.normal(size=(1, 4)), (3, 4)),), {}, "stride 0"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, Generator, default_generator, wide, xp
+from ..array import Array, Generator, as_array, default_generator, is_float, wide, xp
 from ..autograd.primitive import primitive
-from ..autograd.samples import Sample, Samples, calls, edge, edges
-from ..autograd.tensor import Tensor, raw
+from ..autograd.samples import Sample, Samples, calls, edge, edges, normals
+from ..autograd.tensor import raw
 from . import linalg, reduce, shape
 
 __all__ = ["dropout", "embedding", "linear"]
@@ -31,21 +31,16 @@ def _rows(x: Array) -> Array:
 
 
 def _linear_samples() -> Samples:
-    def sample(label: str, x: tuple[int, ...], out: int, bias: bool = True, view: Any = lambda a: a) -> Any:
-        def make(rng: np.random.Generator) -> Sample:
-            args = [view(rng.normal(size=x)), view(rng.normal(size=(out, x[-1])))]
-            return Sample((*args, rng.normal(size=out)) if bias else tuple(args), {}, label)
-
-        return make
+    def viewed(label: str, view: Any) -> Any:
+        return lambda rng: Sample(tuple(view(rng.normal(size=n)) for n in ((2, 3), (4, 3), (4,))), {}, label)
 
     return calls(
-        sample("rows", (2, 3), 4), sample("no bias", (2, 3), 4, False), sample("3-d", (3, 2, 4), 5),
-        sample("one vector", (3,), 2), sample("no rows", (0, 3), 2), sample("no inputs", (2, 0), 3),
-        sample("size 1", (1, 1), 1), sample("fortran", (4, 3), 2, True, np.asfortranarray),
-        sample("reversed", (2, 3), 4, True, lambda a: np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1]),
-        lambda rng: Sample((rng.normal(size=(3, 2)).T, rng.normal(size=(3, 4)).T, rng.normal(size=8)[::2]), {}, "transposed"),
-        lambda rng: Sample((np.broadcast_to(rng.normal(size=3), (2, 3)), rng.normal(size=(4, 3)), rng.normal(size=4)), {},
-                           "stride 0"),
+        normals("rows", (2, 3), (4, 3), (4,)), normals("no bias", (2, 3), (4, 3)), normals("3-d", (3, 2, 4), (5, 4), (5,)),
+        normals("one vector", (3,), (2, 3), (2,)), normals("no rows", (0, 3), (2, 3), (2,)),
+        normals("no inputs", (2, 0), (3, 0), (3,)), normals("size 1", (1, 1), (1, 1), (1,)),
+        viewed("column-major", np.asfortranarray), viewed("reversed", lambda a: a[::-1]),
+        viewed("every second", lambda a: np.repeat(a, 2, -1)[..., ::2]),
+        viewed("stride 0", lambda a: np.broadcast_to(a[:1], a.shape)),
     )
 
 
@@ -88,14 +83,14 @@ def linear(x: Array, w: Array, b: Array = None) -> Array:
         lambda rng: Sample((np.array([[2], [0]], np.uint8), rng.normal(size=(8, 6)).T[::-2, ::2]), {}, "strided table"),
         lambda rng: Sample((np.array([0, 0]), rng.normal(size=(1, 1))), {}, "size 1"),
     ) + edges(
-        edge(np.array([0, 0]), [[1.0], [5.0]], value=[[1.0], [1.0]], grads=(None, [[2.0], [0.0]]), label="gradients add"),
+        edge(np.array([0, 0]), [[1.0], [5.0]], value=[[1.0], [1.0]], grads=(None, [[2.0], [0.0]]), label="duplicates"),
     ),
 )
 def embedding(ids: Array, weight: Array) -> Array:
     """Rows of a table: weight[ids].  ids: integers of any shape S; weight: (count, width); the result is (*S, width).
 
-    Gradients of equal ids add up, in the order of ids.  Raises TypeError for ids that are not integers, IndexError for an
-    id outside [0, count).
+    Gradients of equal ids add up, in the order of ids.  Raises TypeError for ids that are not integers, IndexError for
+    an id outside [0, count).
     """
     check_ids("embedding", ids, weight.shape[0])
     return weight.take(ids, axis=0) if weight.flags.c_contiguous else weight[ids]  # take would copy a strided table
@@ -135,16 +130,18 @@ def embedding_sum(ids: Array, rows: Array, *, count: int) -> Array:
 
 # dropout ------------------------------------------------------------------------------------------------------
 def dropout(x: Array, p: float = 0.5, *, training: bool = True, generator: Generator | None = None) -> Array:
-    """Each element zeroed with probability p, the others divided by 1 - p (Srivastava et al. 2014); x itself unless training.
+    """Each element zeroed with probability p, the others divided by 1 - p (Srivastava et al. 2014).
 
-    x: any shape, float.  generator: where the random bits come from (the default one if None); element i is dropped if the
-    i-th float32 uniform is below p, on every backend alike.  p = 0 and p = 1 are exact and draw nothing.
-    Raises ValueError for p outside [0, 1].
+    x: any shape, float; returned as it is unless ``training``.  generator: where the random bits come from (the default
+    one if None); element i is dropped if the i-th float32 uniform is below p, on every backend alike.  p = 0 and p = 1
+    are exact and draw nothing.  Raises ValueError for p outside [0, 1], TypeError for integers.
     """
     check_rate("dropout", p)
     if not training or p == 0:
         return x
-    data = raw(x) if isinstance(x, Tensor) or hasattr(x, "dtype") else np.asarray(x)
+    data = raw(x) if hasattr(x, "dtype") else as_array(x)
+    if not is_float(data.dtype):
+        raise TypeError(f"dropout: expected floats, got dtype {data.dtype}; use .astype(float32)")
     return keep_scaled(x, kept(data.shape, p, generator), factor=1.0 / (1.0 - p) if p < 1 else 0.0)
 
 
@@ -172,7 +169,8 @@ def kept(sizes: tuple[int, ...], p: float, generator: Generator | None) -> Array
         lambda rng: Sample((rng.normal(size=()), np.array(True)), {"factor": 2.0}, "0-d"),
         lambda rng: Sample((rng.normal(size=(0, 3)), np.zeros((0, 3), bool)), {"factor": 2.0}, "empty"),
     ) + edges(
-        edge([1.0, math.inf], np.array([True, False]), factor=2.0, value=[2.0, 0.0], grads=([2.0, 0.0], None), label="dropped inf"),
+        edge([1.0, math.inf], np.array([True, False]), factor=2.0, value=[2.0, 0.0], grads=([2.0, 0.0], None),
+             label="dropped inf"),
     ),
 )
 def keep_scaled(x: Array, keep: Array, *, factor: float) -> Array:

@@ -161,9 +161,11 @@ def install() -> None:
     for name, op in BINARY.items():
         setattr(Tensor, f"__{name}__", op)
         setattr(Tensor, f"__r{name}__", _swapped(op))
-    for name, op in {**COMPARE, **INPLACE}.items():
-        setattr(Tensor, f"__{name}__" if name in COMPARE else name, op)
-    special = {
+    for name, op in COMPARE.items():
+        setattr(Tensor, f"__{name}__", op)
+    for name, method in INPLACE.items():
+        setattr(Tensor, name, method)
+    special: dict[str, Any] = {
         "__pow__": _power, "__rpow__": _swapped(elementwise.pow), "__neg__": elementwise.neg, "__abs__": elementwise.abs,
         "__pos__": lambda self: self, "__getitem__": index.getitem, "__len__": _length, "__iter__": _rows,
         "__float__": _number(float), "__int__": _number(int), "__bool__": _number(bool), "__repr__": _show,

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..array import Array, is_float, wide
 from ..autograd.fused import fused
-from ..autograd.samples import Sample, calls
+from ..autograd.samples import Sample, Samples, calls, normals
 from . import elementwise as E, reduce, shape
 from .activations import narrow
 
@@ -37,21 +37,21 @@ def _affine(y: Array, w: Array | None, b: Array | None, x: Array) -> Array:
     return narrow(y, target) if is_float(target) else y
 
 
-def _norm_samples(bias: bool) -> Any:
-    w = lambda rng, *n: (rng.normal(size=n), rng.normal(size=n)) if bias else (rng.normal(size=n),)
+def _norm_samples(bias: bool) -> Samples:
+    count = 2 if bias else 1
+
+    def viewed(label: str, x: Any, n: int, view: Any = lambda a: a) -> Any:
+        return lambda rng: Sample((x(rng), *(view(rng.normal(size=n)) for _ in range(count))), {}, label)
+
     return calls(
-        lambda rng: Sample((rng.normal(size=(2, 5)), *w(rng, 5)), {}, "rows"),
-        lambda rng: Sample((rng.normal(size=(3, 2, 4)), *w(rng, 4)), {}, "3-d"),
-        lambda rng: Sample((rng.normal(size=(3, 2, 4)), *w(rng, 2, 4)), {}, "two axes"),
-        lambda rng: Sample((rng.normal(size=(3, 2, 4)),), {"axes": 2, "eps": 0.1}, "two axes, no weight"),
-        lambda rng: Sample((rng.normal(size=(2, 5)),), {"eps": 0.5}, "no weight"),
-        lambda rng: Sample((rng.normal(size=(2, 5)), rng.normal(size=5)), {"eps": 0.2}, "weight alone"),
-        lambda rng: Sample((rng.normal(size=(5,)), *w(rng, 5)), {}, "one row"),
-        lambda rng: Sample((rng.normal(size=(3, 1)), *w(rng, 1)), {"eps": 0.5}, "size-1 rows"),
-        lambda rng: Sample((rng.normal(size=(0, 4)), *w(rng, 4)), {}, "no rows"),
-        lambda rng: Sample((rng.normal(size=(5, 3)).T, *(a[::-1] for a in w(rng, 5))), {}, "transposed, reversed"),
-        lambda rng: Sample((rng.normal(size=(4, 10))[::2, ::2], *(a[::2] for a in w(rng, 10))), {}, "strided"),
-        lambda rng: Sample((np.broadcast_to(rng.normal(size=(1, 4)), (3, 4)), *w(rng, 4)), {}, "stride 0"),
+        normals("rows", (2, 5), *[(5,)] * count), normals("3-d", (3, 2, 4), *[(4,)] * count),
+        normals("two axes", (3, 2, 4), *[(2, 4)] * count), normals("two axes, no weight", (3, 2, 4), axes=2, eps=0.1),
+        normals("no weight", (2, 5), eps=0.5), normals("weight alone", (2, 5), (5,), eps=0.2),
+        normals("one row", (5,), *[(5,)] * count), normals("size-1 rows", (3, 1), *[(1,)] * count, eps=0.5),
+        normals("no rows", (0, 4), *[(4,)] * count),
+        viewed("transposed, reversed", lambda rng: rng.normal(size=(5, 3)).T, 5, lambda a: a[::-1]),
+        viewed("strided", lambda rng: rng.normal(size=(4, 10))[::2, ::2], 10, lambda a: a[::2]),
+        viewed("stride 0", lambda rng: np.broadcast_to(rng.normal(size=(1, 4)), (3, 4)), 4),
     )
 
 
@@ -59,8 +59,8 @@ def _norm_samples(bias: bool) -> Any:
 def layer_norm(x: Array, w: Array = None, b: Array = None, *, axes: int | None = None, eps: float = 1e-5) -> Array:
     """(x - mean) / sqrt(var + eps) w + b over the last axes (Ba et al. 2016, eq. 4), var the population variance.
 
-    x: any shape of at least one axis.  w, b: the shape of the last axes, or None; ``axes`` says how many these are where
-    neither is given (one by default).  Raises ValueError for shapes that do not fit.
+    x: any shape of at least one axis.  w, b: the shape of the last axes, or None; ``axes`` says how many these are
+    where neither is given (one by default).  Raises ValueError for shapes that do not fit.
     """
     over = _axes("layer_norm", x, w, b, axes)
     x32 = wide(x)
@@ -72,7 +72,8 @@ def layer_norm(x: Array, w: Array = None, b: Array = None, *, axes: int | None =
 def rms_norm(x: Array, w: Array = None, *, axes: int | None = None, eps: float = 1e-6) -> Array:
     """x / sqrt(mean(x^2) + eps) w over the last axes (Zhang and Sennrich 2019, eq. 4).
 
-    x: any shape of at least one axis.  w: the shape of the last axes, or None.  Raises ValueError for shapes that do not fit.
+    x: any shape of at least one axis.  w: the shape of the last axes, or None; ``axes`` as in ``layer_norm``.
+    Raises ValueError for shapes that do not fit.
     """
     over = _axes("rms_norm", x, w, None, axes)
     x32 = wide(x)
@@ -81,13 +82,13 @@ def rms_norm(x: Array, w: Array = None, *, axes: int | None = None, eps: float =
 
 # over channels ------------------------------------------------------------------------------------------------
 def _channels(name: str, x: Array, **vectors: Array | None) -> tuple[int, ...]:
-    """The shape that lines a vector over channels (axis 1) up with x.  Raises ValueError for vectors of another size."""
+    """The shape that lines a vector over channels (axis 1) up with x.  Raises ValueError for other sizes."""
     if x.ndim < 2:
         raise ValueError(f"{name}: expected an input (batch, channels, ...), got shape {x.shape}")
     for label, a in vectors.items():
         if a is not None and a.shape != (x.shape[1],):
-            raise ValueError(f"{name}: {label} has shape {a.shape}, expected ({x.shape[1]},), one number per channel of x")
-    return (x.shape[1],) + (1,) * (x.ndim - 2)
+            raise ValueError(f"{name}: {label} has shape {a.shape}, expected ({x.shape[1]},): one per channel of x")
+    return (int(x.shape[1]),) + (1,) * (x.ndim - 2)
 
 
 def _along(a: Array | None, form: tuple[int, ...]) -> Array | None:
@@ -96,11 +97,9 @@ def _along(a: Array | None, form: tuple[int, ...]) -> Array | None:
 
 @fused(
     samples=calls(
-        lambda rng: Sample((rng.normal(size=(2, 6, 3)), rng.normal(size=6), rng.normal(size=6)), {"num_groups": 3}, "3 of 6"),
-        lambda rng: Sample((rng.normal(size=(2, 4, 3, 2)), rng.normal(size=4), rng.normal(size=4)), {"num_groups": 2}, "images"),
-        lambda rng: Sample((rng.normal(size=(3, 4)),), {"num_groups": 2, "eps": 0.1}, "no weight"),
-        lambda rng: Sample((rng.normal(size=(2, 3, 4)), rng.normal(size=3)), {"num_groups": 1}, "one group"),
-        lambda rng: Sample((rng.normal(size=(0, 4, 2)), rng.normal(size=4), rng.normal(size=4)), {"num_groups": 2}, "empty"),
+        normals("3 of 6", (2, 6, 3), (6,), (6,), num_groups=3), normals("images", (2, 4, 3, 2), (4,), (4,), num_groups=2),
+        normals("no weight", (3, 4), num_groups=2, eps=0.1), normals("one group", (2, 3, 4), (3,), num_groups=1),
+        normals("empty", (0, 4, 2), (4,), (4,), num_groups=2),
     ),
 )
 def group_norm(x: Array, w: Array = None, b: Array = None, *, num_groups: int, eps: float = 1e-5) -> Array:
@@ -128,21 +127,20 @@ def batch_statistics(x: Array) -> tuple[Array, Array]:
 
 @fused(
     samples=calls(
-        lambda rng: Sample((rng.normal(size=(4, 3)), None, None, rng.normal(size=3), rng.normal(size=3)), {"training": True}),
-        lambda rng: Sample((rng.normal(size=(2, 3, 2, 2)), None, None, rng.normal(size=3), rng.normal(size=3)), {}, "images"),
-        lambda rng: Sample((rng.normal(size=(3, 2, 4)),), {"eps": 0.1}, "no weight"),
+        normals("training", (4, 3), None, None, (3,), (3,), training=True), normals("no weight", (3, 2, 4), eps=0.1),
+        normals("images", (2, 3, 2, 2), None, None, (3,), (3,)),
         lambda rng: Sample((rng.normal(size=(2, 3, 4)), rng.normal(size=3), rng.uniform(0.5, 2, 3), rng.normal(size=3),
                             rng.normal(size=3)), {}, "given statistics"),
         lambda rng: Sample((rng.normal(size=(0, 3, 4)), rng.normal(size=3), rng.uniform(0.5, 2, 3), rng.normal(size=3),
                             rng.normal(size=3)), {}, "given statistics, empty"),
     ),
 )
-def batch_norm(x: Array, mean: Array = None, var: Array = None, w: Array = None, b: Array = None, *, training: bool = False,
-               eps: float = 1e-5) -> Array:
+def batch_norm(x: Array, mean: Array = None, var: Array = None, w: Array = None, b: Array = None, *,
+               training: bool = False, eps: float = 1e-5) -> Array:
     """(x - mean) / sqrt(var + eps) w + b by channel (Ioffe and Szegedy 2015, algorithm 1).
 
     x: (batch, channels, ...).  mean, var, w, b: (channels,) or None.  With ``training``, or without mean and var, the
-    statistics are the batch's own (population variance); keeping running ones is the caller's, see ``batch_statistics``.
+    statistics are the batch's own (population variance); running ones are the caller's (``batch_statistics``).
     Raises ValueError for shapes that do not fit and for one of mean and var without the other.
     """
     form = _channels("batch_norm", x, mean=mean, var=var, w=w, b=b)
