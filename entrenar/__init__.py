@@ -2,6 +2,7 @@
 
 ``import entrenar as en`` loads NumPy and nothing else; the packages for models and training load on first use.
 """
+
 import importlib as _importlib
 from typing import Any as _Any
 
@@ -42,14 +43,44 @@ globals().update(_PUBLIC)
 
 # loaded on first use: package -> the name it is known by here
 _LAZY = ("cli", "config", "data", "inspect", "io", "models", "nn", "optim", "train")
-_LAZY_NAMES = {"tape": "inspect", "conventions": "inspect", "set_num_threads": "kernels.threads",
-               "get_num_threads": "kernels.threads", "bfloat16": "array.dtypes"}
+_LAZY_NAMES = {
+    "tape": "inspect",
+    "conventions": "inspect",
+    "set_num_threads": "kernels.threads",
+    "get_num_threads": "kernels.threads",
+    "bfloat16": "array.dtypes",
+}
 
 __all__ = [
-    "AnomalyError", "EntrenarError", "Function", "Generator", "GraphError", "Tensor", "autocast", "backend", "backward",
-    "checkpoint", "default_dtype", "default_generator", "detect_anomaly", "enable_grad", "func", "fused", "grad",
-    "is_grad_enabled", "kernel", "manual_seed", "no_grad", "primitive", "samples", "scope", "set_default_dtype",
-    "set_grad_enabled", *_PUBLIC, *_LAZY, *_LAZY_NAMES,
+    "AnomalyError",
+    "EntrenarError",
+    "Function",
+    "Generator",
+    "GraphError",
+    "Tensor",
+    "autocast",
+    "backend",
+    "backward",
+    "checkpoint",
+    "default_dtype",
+    "default_generator",
+    "detect_anomaly",
+    "enable_grad",
+    "func",
+    "fused",
+    "grad",
+    "is_grad_enabled",
+    "kernel",
+    "manual_seed",
+    "no_grad",
+    "primitive",
+    "samples",
+    "scope",
+    "set_default_dtype",
+    "set_grad_enabled",
+    *_PUBLIC,
+    *_LAZY,
+    *_LAZY_NAMES,
 ]
 
 

@@ -2,6 +2,7 @@
 
 Run it: python examples/lesson_1_tape.py
 """
+
 import entrenar as en
 
 x = en.tensor([1.0, 2.0], requires_grad=True)
@@ -13,7 +14,7 @@ tape = en.tape(loss)
 print(tape)
 assert [node.op.name for node in tape.nodes] == ["mul", "exp", "sum"]
 
-# backward() walks those lines in reverse; each op's pullback turns the cotangent of its output into those of its inputs.
+# backward() walks those lines in reverse; each op's pullback turns the output's cotangent into its inputs'.
 loss.backward()
 print("d loss / d x =", x.grad)
 assert en.all(x.grad == w.detach() * en.exp(w * x).detach()).item()

@@ -2,6 +2,7 @@
 
 Run it: python examples/lesson_2_custom_op.py
 """
+
 import numpy as np
 
 import entrenar as en

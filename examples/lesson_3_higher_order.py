@@ -2,6 +2,7 @@
 
 Run it: python examples/lesson_3_higher_order.py
 """
+
 import numpy as np
 
 import entrenar as en

@@ -1,4 +1,5 @@
 """Shared by all tests: the default random stream starts anew for each."""
+
 import pytest
 from hypothesis import settings
 

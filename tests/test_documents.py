@@ -1,4 +1,5 @@
 """README, docstrings and examples run."""
+
 import doctest
 import importlib
 import os
@@ -17,8 +18,11 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 NOT_IMPORTED = ("__main__", "kernels.cuda", "adapters")
 MODULES = sorted(
-    m.name for package in (entrenar, gradcheck) for m in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
-    if not any(part in m.name for part in NOT_IMPORTED))
+    m.name
+    for package in (entrenar, gradcheck)
+    for m in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+    if not any(part in m.name for part in NOT_IMPORTED)
+)
 
 
 def test_readme_blocks_run_in_order(tmp_path, monkeypatch):
@@ -49,6 +53,13 @@ def test_docstring_examples_run(name):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_examples_run(path, tmp_path):
-    done = subprocess.run([sys.executable, "-W", "error", str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-                          check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 0, done.stderr

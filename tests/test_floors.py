@@ -1,4 +1,5 @@
 """Imports run downward only: every import of every file is parsed and checked against the floors."""
+
 import ast
 from pathlib import Path
 
@@ -6,8 +7,17 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FLOORS = (
-    {"array"}, {"kernels"}, {"autograd"}, {"ops"}, {"nn", "io", "inspect"}, {"quant", "optim", "data", "models", "lora"},
-    {"config", "merge"}, {"train"}, {"distill"}, {"store"}, {"cli"},
+    {"array"},
+    {"kernels"},
+    {"autograd"},
+    {"ops"},
+    {"nn", "io", "inspect"},
+    {"quant", "optim", "data", "models", "lora"},
+    {"config", "merge"},
+    {"train"},
+    {"distill"},
+    {"store"},
+    {"cli"},
 )
 FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names}
 DOORS = {"__init__.py", "__main__.py"}  # of the package itself: the front door shows every floor
@@ -25,7 +35,9 @@ def imported(path, package):
             rest = node.module.split(".")[1:]
             yield from ((node.lineno, rest[0] if rest else a.name) for a in node.names)
         elif isinstance(node, ast.Import):
-            yield from ((node.lineno, a.name.split(".")[1]) for a in node.names if a.name.startswith(package.name + "."))
+            yield from (
+                (node.lineno, a.name.split(".")[1]) for a in node.names if a.name.startswith(package.name + ".")
+            )
 
 
 def violations(package):
@@ -50,8 +62,16 @@ def test_imports_run_downward():
     assert violations(ROOT / "entrenar") == []
 
 
-@pytest.mark.parametrize("planted", ["from ..train import x", "from entrenar.train import x", "import entrenar.train.x",
-                                     "def f():\n    from .. import train", "from ..io import x"])
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "from ..train import x",
+        "from entrenar.train import x",
+        "import entrenar.train.x",
+        "def f():\n    from .. import train",
+        "from ..io import x",
+    ],
+)
 def test_an_upward_or_sideways_import_is_found(tmp_path, planted):
     package = tmp_path / "entrenar"
     (package / "nn").mkdir(parents=True)
@@ -63,8 +83,11 @@ def test_gradcheck_needs_only_numpy():
     allowed = {"numpy", "gradcheck", "__future__"}
     for path in (ROOT / "gradcheck").rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else (
-                [node.module] if isinstance(node, ast.ImportFrom) and not node.level else [])
+            names = (
+                [a.name for a in node.names]
+                if isinstance(node, ast.Import)
+                else ([node.module] if isinstance(node, ast.ImportFrom) and not node.level else [])
+            )
             for name in names:
                 top = name.split(".")[0]
                 assert top in allowed or is_standard(top), f"{path.name} imports {name}"

@@ -1,4 +1,5 @@
 """Habits that a test can keep: short files, a README per package, docstrings, no path of one machine."""
+
 import ast
 import re
 import subprocess
@@ -7,11 +8,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LISTED = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True,
-                        text=True, check=True).stdout.split()
+LISTED = subprocess.run(
+    ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+).stdout.split()
 FILES = [ROOT / f for f in LISTED if (ROOT / f).is_file()]
 SOURCES = [f for f in FILES if f.suffix in {".py", ".cpp", ".hpp", ".cu"}]
-PACKAGES = sorted({f.parent for f in SOURCES if f.name == "__init__.py" and f.parts[len(ROOT.parts)] in ("entrenar", "gradcheck")})
+PACKAGES = sorted(
+    {f.parent for f in SOURCES if f.name == "__init__.py" and f.parts[len(ROOT.parts)] in ("entrenar", "gradcheck")}
+)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -19,8 +27,9 @@ def test_a_file_has_at_most_400_lines(path):
     assert path.read_text().count("\n") <= 400
 
 
-@pytest.mark.parametrize("package", [p for p in PACKAGES if len(p.relative_to(ROOT).parts) <= 2],
-                         ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "package", [p for p in PACKAGES if len(p.relative_to(ROOT).parts) <= 2], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_a_package_says_why_it_is_as_it_is(package):
     if package != ROOT / "entrenar":
         assert (package / "README.md").is_file()
@@ -28,8 +37,13 @@ def test_a_package_says_why_it_is_as_it_is(package):
 
 def test_no_path_of_one_machine():
     pattern = re.compile(r"[\"'(= ]/(?:tmp|home|root|opt|mnt|work)/")
-    found = [f"{f.relative_to(ROOT)}: {line.strip()}" for f in FILES if f.suffix in {".py", ".toml", ".yaml", ".md", ""}
-             for line in f.read_text(errors="ignore").splitlines() if pattern.search(line)]
+    found = [
+        f"{f.relative_to(ROOT)}: {line.strip()}"
+        for f in FILES
+        if f.suffix in {".py", ".toml", ".yaml", ".md", ""}
+        for line in f.read_text(errors="ignore").splitlines()
+        if pattern.search(line)
+    ]
     assert found == []
 
 
@@ -38,7 +52,11 @@ def undocumented(path):
     if not ast.get_docstring(tree) and tree.body:
         yield f"{path.name}: module"
     for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_") and not ast.get_docstring(node):
+        if (
+            isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            and not node.name.startswith("_")
+            and not ast.get_docstring(node)
+        ):
             yield f"{path.name}: {node.name}"
 
 

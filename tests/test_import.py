@@ -1,11 +1,26 @@
 """`import entrenar` is light: NumPy only, and at most 60 ms beyond it."""
+
 import os
 import statistics
 import subprocess
 import sys
 
-HEAVY = ("numba", "cupy", "yaml", "pydantic", "matplotlib", "torch", "pyarrow", "typer", "rich", "tokenizers", "safetensors",
-         "ml_dtypes", "threadpoolctl", "pytest")
+HEAVY = (
+    "numba",
+    "cupy",
+    "yaml",
+    "pydantic",
+    "matplotlib",
+    "torch",
+    "pyarrow",
+    "typer",
+    "rich",
+    "tokenizers",
+    "safetensors",
+    "ml_dtypes",
+    "threadpoolctl",
+    "pytest",
+)
 
 
 def run(code):
@@ -19,7 +34,9 @@ def test_nothing_heavy_is_imported():
 
 
 def test_it_takes_at_most_60_ms_beyond_numpy():
-    timed = ("import time, numpy, {extra}\nstart = time.process_time()\nimport entrenar\nprint(time.process_time() - start)")
+    timed = (
+        "import time, numpy, {extra}\nstart = time.process_time()\nimport entrenar\nprint(time.process_time() - start)"
+    )
     extra = "dataclasses, inspect, contextvars, importlib"  # what any program has loaded
     run("import entrenar")
     times = [float(run(timed.format(extra=extra))) for _ in range(7)]

@@ -1,4 +1,5 @@
 """Dtypes: the float kinds, the default one, bfloat16 without importing ml_dtypes early, and where sums accumulate."""
+
 from __future__ import annotations
 
 from typing import Any, TypeAlias

@@ -1,4 +1,5 @@
 """Errors that name the thing, and the nearest known name for a misspelt one."""
+
 from __future__ import annotations
 
 import difflib

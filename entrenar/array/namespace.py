@@ -1,4 +1,5 @@
 """The array module of an array (NumPy for host arrays, CuPy for CUDA arrays), and moving between devices."""
+
 from __future__ import annotations
 
 import sys

@@ -4,6 +4,7 @@ Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  ``numpy
 key is (seed, stream); word i is word i mod 4 of block i // 4, and block b has counter b + 1, as NumPy has it.  A draw
 takes whole blocks, so a generator's state is three integers.
 """
+
 from __future__ import annotations
 
 import hashlib

@@ -1,4 +1,5 @@
 """F2: the tape and everything that walks it."""
+
 from . import func, samples
 from .anomaly import detect_anomaly
 from .backward import backward, grad
@@ -11,6 +12,23 @@ from .primitive import OPS, primitive
 from .tensor import Tensor
 
 __all__ = [
-    "OPS", "Function", "Tensor", "autocast", "backend", "backward", "checkpoint", "detect_anomaly", "enable_grad",
-    "func", "fused", "grad", "is_grad_enabled", "no_grad", "primitive", "samples", "scope", "set_grad_enabled", "source",
+    "OPS",
+    "Function",
+    "Tensor",
+    "autocast",
+    "backend",
+    "backward",
+    "checkpoint",
+    "detect_anomaly",
+    "enable_grad",
+    "func",
+    "fused",
+    "grad",
+    "is_grad_enabled",
+    "no_grad",
+    "primitive",
+    "samples",
+    "scope",
+    "set_grad_enabled",
+    "source",
 ]

@@ -1,4 +1,5 @@
 """detect_anomaly: which op first made a NaN or an infinity, and which saved array was overwritten behind our back."""
+
 from __future__ import annotations
 
 import os
@@ -34,8 +35,10 @@ class Anomaly:
         """Before a pullback: its saved arrays are what they were."""
         note = getattr(node, "note", None)
         if note is not None and note[2] != _fingerprint(node):
-            raise AnomalyError(f"an array that {node.op.name} at {note[0]} saved for backward was overwritten since "
-                               "(a write into .data or exported memory): change a copy instead")
+            raise AnomalyError(
+                f"an array that {node.op.name} at {note[0]} saved for backward was overwritten since "
+                "(a write into .data or exported memory): change a copy instead"
+            )
 
     def pulled(self, node: Node, parents: tuple[Any, ...], g: Any, cot: dict[Any, Any]) -> None:
         """After a pullback: what it gave is finite if what it got was."""
@@ -45,8 +48,9 @@ class Anomaly:
         for i, p in enumerate(parents):
             d = cot.get(p) if p is not None else None
             if d is not None and not isinstance(d, list) and (bad := describe(raw(d))):
-                raise AnomalyError(f"the pullback of {node.op.name} at {where} made a non-finite gradient "
-                                   f"for input {i}: {bad}")
+                raise AnomalyError(
+                    f"the pullback of {node.op.name} at {where} made a non-finite gradient for input {i}: {bad}"
+                )
 
 
 def describe(array: Any) -> str:

@@ -1,4 +1,5 @@
 """Walking the tape backward: one loop, newest node first, cotangents by edge."""
+
 from __future__ import annotations
 
 import warnings
@@ -23,8 +24,9 @@ def backward(tensor: Any, gradient: Any = None, retain_graph: bool | None = None
     """
     roots, seeds = _roots(tensor, gradient, create_graph)
     _watch(roots)
-    cot = run(roots, seeds, retain_graph=create_graph if retain_graph is None else retain_graph,
-              create_graph=create_graph)
+    cot = run(
+        roots, seeds, retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph
+    )
     given: set[int] = {id(raw(s)) for s in seeds}
     for leaf, g in cot.items():
         if isinstance(leaf, Tensor):
@@ -39,12 +41,16 @@ def _watch(roots: Iterable[Any]) -> None:
     """Warn once when a thousand losses, each with its tape, are kept alive (usually in a history list)."""
     _WALKED.update(e for e in roots if isinstance(e, Node))
     if len(_WALKED) == MANY:
-        warnings.warn(f"{MANY} tensors that backward was called on are still alive, each with its tape: "
-                      "keep loss.item() in a history, not loss", RuntimeWarning, stacklevel=4)
+        warnings.warn(
+            f"{MANY} tensors that backward was called on are still alive, each with its tape: "
+            "keep loss.item() in a history, not loss",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def _accumulate(leaf: Tensor, g: Any, given: set[int], create_graph: bool) -> None:
-    """Put g into ``leaf.grad``: owned and writable, in place from the second time on (a new tensor under create_graph)."""
+    """Put g into ``leaf.grad``: owned and writable, in place from the second time on (new under create_graph)."""
     if create_graph:
         leaf.grad = g if leaf.grad is None else leaf.grad + g
         return
@@ -60,8 +66,14 @@ def _accumulate(leaf: Tensor, g: Any, given: set[int], create_graph: bool) -> No
     leaf.grad = Tensor(g)
 
 
-def grad(outputs: Any, inputs: Any, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-         allow_unused: bool = False) -> Any:
+def grad(
+    outputs: Any,
+    inputs: Any,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> Any:
     """The gradients of ``outputs`` with respect to ``inputs`` (a tensor or a sequence; the result has the same form).
 
     gradient: the cotangent, or one per output.  Leaves ``.grad`` alone and computes only what leads to the inputs.
@@ -74,16 +86,23 @@ def grad(outputs: Any, inputs: Any, gradient: Any = None, retain_graph: bool | N
         if not isinstance(t, Tensor) or not t.tracked:
             raise TypeError(f"grad: input {i} must be a tensor that requires a gradient, got {_brief(t)}")
     edges = [edge_of(t) for t in wanted]
-    found = run(roots, seeds, retain_graph=create_graph if retain_graph is None else retain_graph,
-                create_graph=create_graph, wanted=edges)
+    found = run(
+        roots,
+        seeds,
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+        wanted=edges,
+    )
     result = []
     given: set[int] = {id(raw(s)) for s in seeds}
     for i, edge in enumerate(edges):
         g = found.get(edge)
         if g is None:
             if not allow_unused:
-                raise GraphError(f"grad: input {i} (shape {wanted[i].shape}) has no part in the outputs; "
-                                 "pass allow_unused=True to get None for it")
+                raise GraphError(
+                    f"grad: input {i} (shape {wanted[i].shape}) has no part in the outputs; "
+                    "pass allow_unused=True to get None for it"
+                )
         elif not isinstance(g, Tensor):
             g = Tensor(g.copy() if id(g) in given or g.base is not None or not g.flags.writeable else g)
             given.add(id(g.data))
@@ -103,8 +122,10 @@ def _roots(outputs: Any, gradient: Any, create_graph: bool) -> tuple[list[Any], 
         if not isinstance(t, Tensor):
             raise TypeError(f"backward of {_brief(t)}: expected a Tensor")
         if not t.tracked:
-            raise GraphError(f"backward of a tensor of shape {t.shape} that does not require a gradient: "
-                             "no input of it does, or it was made under no_grad")
+            raise GraphError(
+                f"backward of a tensor of shape {t.shape} that does not require a gradient: "
+                "no input of it does, or it was made under no_grad"
+            )
         edges.append(edge_of(t))
         checked.append(_seed(t, seed, create_graph))
     return edges, checked
@@ -113,8 +134,10 @@ def _roots(outputs: Any, gradient: Any, create_graph: bool) -> tuple[list[Any], 
 def _seed(t: Tensor, seed: Any, create_graph: bool) -> Any:
     if seed is None:
         if t.size != 1:
-            raise ValueError(f"backward of a tensor of shape {t.shape} needs gradient= of that shape: "
-                             "only a tensor of one element may go without")
+            raise ValueError(
+                f"backward of a tensor of shape {t.shape} needs gradient= of that shape: "
+                "only a tensor of one element may go without"
+            )
         array = xp(t.data).ones(t.shape, t.dtype)
         return Tensor(array) if create_graph else array
     own = isinstance(seed, (Tensor, np.ndarray, np.generic)) or hasattr(seed, "dtype")
@@ -123,15 +146,23 @@ def _seed(t: Tensor, seed: Any, create_graph: bool) -> Any:
     if array.shape != t.shape:
         raise ValueError(f"gradient has shape {array.shape}, expected {t.shape}, the shape of the tensor")
     if array.dtype != t.dtype:
-        raise TypeError(f"gradient has dtype {array.dtype}, expected {t.dtype}, the dtype of the tensor: "
-                        f"use .astype({t.dtype})")
+        raise TypeError(
+            f"gradient has dtype {array.dtype}, expected {t.dtype}, the dtype of the tensor: use .astype({t.dtype})"
+        )
     if create_graph:
         return seed if isinstance(seed, Tensor) else Tensor(array)
     return array
 
 
-def run(roots: Iterable[Any], seeds: Iterable[Any], *, retain_graph: bool, create_graph: bool,
-        wanted: Sequence[Any] | None = None, cut: bool = False) -> dict[Any, Any]:
+def run(
+    roots: Iterable[Any],
+    seeds: Iterable[Any],
+    *,
+    retain_graph: bool,
+    create_graph: bool,
+    wanted: Sequence[Any] | None = None,
+    cut: bool = False,
+) -> dict[Any, Any]:
     """The cotangents by edge: of every leaf, or of the ``wanted`` edges only.
 
     cut: treat the wanted edges as leaves (checkpoint: what is older belongs to somebody else).
@@ -209,9 +240,17 @@ def call_hooks(edge: Any, g: Any) -> Any:
         if new is not None:
             array = settle(raw(new))
             if array.shape != g.shape or array.dtype != g.dtype:
-                raise ValueError(f"a hook returned a gradient of shape {array.shape} and dtype {array.dtype}, "
-                                 f"expected {g.shape} and {g.dtype}")
-            g = new if isinstance(g, Tensor) and isinstance(new, Tensor) else Tensor(array) if isinstance(g, Tensor) else array
+                raise ValueError(
+                    f"a hook returned a gradient of shape {array.shape} and dtype {array.dtype}, "
+                    f"expected {g.shape} and {g.dtype}"
+                )
+            g = (
+                new
+                if isinstance(g, Tensor) and isinstance(new, Tensor)
+                else Tensor(array)
+                if isinstance(g, Tensor)
+                else array
+            )
     return g
 
 

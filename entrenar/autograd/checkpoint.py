@@ -1,4 +1,5 @@
 """checkpoint: keep only the inputs of a segment and run it again in backward."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from .tensor import Tensor, at_edge, edge_of, raw
 
 
 class _Segment:
-    """The op of a checkpointed segment: its pullback recomputes, then walks the recomputed tape down to the old edges."""
+    """The op of a checkpointed segment: its pullback recomputes, then walks the new tape down to the old edges."""
 
     name, key, inputs, keywords, nondiff = "checkpoint", "entrenar:checkpoint", ("edges",), (), ()
     variadic, broadcasts, promotes, saved_names = True, False, False, ("recompute",)
@@ -33,8 +34,14 @@ class _Segment:
         if [y.shape for y in ys] != (list(node.shape) if isinstance(g, list) else [node.shape]):
             raise GraphError("checkpoint: running the segment again gave other shapes; it must be deterministic")
         pairs = [(edge_of(y), d) for y, d in zip(ys, gs, strict=True) if d is not None and y.tracked]
-        found = run([e for e, _ in pairs], [d for _, d in pairs], retain_graph=create_graph, create_graph=create_graph,
-                    wanted=node.parents, cut=True)
+        found = run(
+            [e for e, _ in pairs],
+            [d for _, d in pairs],
+            retain_graph=create_graph,
+            create_graph=create_graph,
+            wanted=node.parents,
+            cut=True,
+        )
         ds = tuple(_or_zeros(found.get(p), p) for p in node.parents)
         deposit_all(self, ds, node, parents, cot)
 
@@ -66,8 +73,9 @@ def checkpoint(fn: Callable[..., Any], *args: Any, context: Callable[[], Any] | 
     inner = [n for n in reachable([edge_of(t) for t in ys]) if n.seq > start]
     if not inner:
         return y
-    edges = tuple(dict.fromkeys(
-        p for n in inner for p in n.parents if p is not None and (isinstance(p, Tensor) or p.seq < start)))
+    edges = tuple(
+        dict.fromkeys(p for n in inner for p in n.parents if p is not None and (isinstance(p, Tensor) or p.seq < start))
+    )
     enter = context() if context is not None else None
 
     def recompute() -> tuple[Tensor, ...]:

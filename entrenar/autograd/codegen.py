@@ -3,6 +3,7 @@
 Generated code has no loop over inputs and makes no closure and no object but the output and its node.  Print what an op
 became with ``print(source(en.mul))``.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -32,9 +33,20 @@ def build(op: Any) -> None:
     """Give ``op.call`` its generated code and ``op.pull`` its pullback."""
     space = op.call.__globals__
     space.update(
-        _Tensor=Tensor, _Node=Node, _Meta=Meta, _ndarray=np.ndarray, _new=object.__new__, _mode=mode, _next_seq=next_seq,
-        _settle=settle, _forward=op.forward, _runtime=runtime, _fit=runtime.fit_array, _coerce=runtime.coerce,
-        _plain=runtime.plain, _outputs=runtime.outputs,
+        _Tensor=Tensor,
+        _Node=Node,
+        _Meta=Meta,
+        _ndarray=np.ndarray,
+        _new=object.__new__,
+        _mode=mode,
+        _next_seq=next_seq,
+        _settle=settle,
+        _forward=op.forward,
+        _runtime=runtime,
+        _fit=runtime.fit_array,
+        _coerce=runtime.coerce,
+        _plain=runtime.plain,
+        _outputs=runtime.outputs,
         **{f"_default_{k}": v for k, v in op.defaults.items()},
     )
     exec(compile(call_source(op), f"<call of {op.key}>", "exec"), space)
@@ -78,8 +90,12 @@ def call_source(op: Any) -> str:
     ins, variadic = op.inputs, op.variadic
     out = [f"def call({parameters(op)}):"]
     if op.keywords:
-        again = ", ".join([*(f"*{x}" if variadic else f"{x}={x}" for x in ins), "**_runtime.rename(_op, _extra, {"
-                          + ", ".join(f"{k!r}: {k}" for k in op.keywords) + "})"])
+        again = ", ".join(
+            [
+                *(f"*{x}" if variadic else f"{x}={x}" for x in ins),
+                "**_runtime.rename(_op, _extra, {" + ", ".join(f"{k!r}: {k}" for k in op.keywords) + "})",
+            ]
+        )
         out.append(f"    if _extra: return _op.call({again})")
     if not hasattr(op, "rules"):
         return _fused_source(op, out)
@@ -100,9 +116,11 @@ def call_source(op: Any) -> str:
     values = [f"_v_{x}" for x in ins]
     if len(ins) == 1:
         x = ins[0]
-        out += [f"    if isinstance({x}, _Tensor): _v_{x} = {x}.data; _r_{x} = {x}.tracked",
-                f"    elif {x}.__class__ is _ndarray: return {run.format(args([x]))}",
-                f"    else: return _plain(_op, ({x},), {_dict(op)})"]
+        out += [
+            f"    if isinstance({x}, _Tensor): _v_{x} = {x}.data; _r_{x} = {x}.tracked",
+            f"    elif {x}.__class__ is _ndarray: return {run.format(args([x]))}",
+            f"    else: return _plain(_op, ({x},), {_dict(op)})",
+        ]
     else:
         out += [f"    _t_{x} = isinstance({x}, _Tensor)" for x in ins]
         out.append(f"    if {' and '.join(f'_t_{x}' for x in ins)}:")
@@ -110,15 +128,17 @@ def call_source(op: Any) -> str:
         out.append(f"    elif {' or '.join(f'_t_{x}' for x in ins)}:")
         out.append(f"        {', '.join(values)} = _coerce(_op, ({', '.join(ins)}))")
         out += [f"        _r_{x} = _t_{x} and {x}.tracked" for x in ins]
-        out.append(f"    elif {' and '.join(f'{x}.__class__ is _ndarray' for x in ins)}: return {run.format(args(list(ins)))}")
+        out.append(
+            f"    elif {' and '.join(f'{x}.__class__ is _ndarray' for x in ins)}: return {run.format(args(list(ins)))}"
+        )
         out.append(f"    else: return _plain(_op, ({', '.join(ins)}), {_dict(op)})")
-    out += [f"    y = {run.format(args(values))}",
-            "    if y.__class__ is not _ndarray: y = _settle(y)"]
+    out += [f"    y = {run.format(args(values))}", "    if y.__class__ is not _ndarray: y = _settle(y)"]
     wanted = [x for x in ins if x not in op.nondiff]
     if wanted:
         out.append(f"    if {' or '.join(f'_r_{x}' for x in wanted)}:")
-        parents = ", ".join("None" if x in op.nondiff else
-                            f"(({x} if {x}.node is None else {x}.node) if _r_{x} else None)" for x in ins)
+        parents = ", ".join(
+            "None" if x in op.nondiff else f"(({x} if {x}.node is None else {x}.node) if _r_{x} else None)" for x in ins
+        )
         out += _record(op, parents, [_kept(op, name) for name in op.saved_names])
     out += _untracked()
     return "\n".join(out)
@@ -129,24 +149,28 @@ def _dict(op: Any) -> str:
 
 
 def _untracked() -> list[str]:
-    return ["    if y.__class__ is tuple: return _runtime.untracked(y)",
-            "    _out = _new(_Tensor); _out.data = y; _out.grad = None; _out.node = None; _out.tracked = False",
-            "    return _out"]
+    return [
+        "    if y.__class__ is tuple: return _runtime.untracked(y)",
+        "    _out = _new(_Tensor); _out.data = y; _out.grad = None; _out.node = None; _out.tracked = False",
+        "    return _out",
+    ]
 
 
 def _record(op: Any, parents: str, kept: list[str]) -> list[str]:
     keywords = f"({', '.join(op.keywords)},)" if op.keywords else "()"
-    return ["        _m = _mode()",
-            "        if _m.grad:",
-            "            _node = _new(_Node); _node.op = _op; _node.seq = _next_seq(); _node.scope = _m.scope",
-            f"            _node.parents = ({parents},)",
-            f"            _node.saved = ({', '.join(kept)},)" if kept else "            _node.saved = ()",
-            f"            _node.keywords = {keywords}",
-            "            if _m.anomaly is not None: _m.anomaly.recorded(_node, y)",
-            "            if y.__class__ is tuple: return _outputs(_node, y)",
-            "            _node.shape = y.shape; _node.dtype = y.dtype",
-            "            _out = _new(_Tensor); _out.data = y; _out.grad = None; _out.node = _node; _out.tracked = True",
-            "            return _out"]
+    return [
+        "        _m = _mode()",
+        "        if _m.grad:",
+        "            _node = _new(_Node); _node.op = _op; _node.seq = _next_seq(); _node.scope = _m.scope",
+        f"            _node.parents = ({parents},)",
+        f"            _node.saved = ({', '.join(kept)},)" if kept else "            _node.saved = ()",
+        f"            _node.keywords = {keywords}",
+        "            if _m.anomaly is not None: _m.anomaly.recorded(_node, y)",
+        "            if y.__class__ is tuple: return _outputs(_node, y)",
+        "            _node.shape = y.shape; _node.dtype = y.dtype",
+        "            _out = _new(_Tensor); _out.data = y; _out.grad = None; _out.node = _node; _out.tracked = True",
+        "            return _out",
+    ]
 
 
 def _kept(op: Any, name: str) -> str:
@@ -169,10 +193,12 @@ def _variadic_source(op: Any, out: list[str], run: str) -> str:
     (xs,) = op.inputs
     keywords = ", ".join(f"{k}={k}" for k in op.keywords)
     stars = f"*_v, {keywords}" if keywords and "dispatch" not in run else "*_v"
-    out += [f"    _v, _tensors = _runtime.unwrap(_op, {xs})",
-            f"    y = {run.format(stars)}",
-            "    if not _tensors: return y",
-            "    if y.__class__ is not _ndarray: y = _settle(y)"]
+    out += [
+        f"    _v, _tensors = _runtime.unwrap(_op, {xs})",
+        f"    y = {run.format(stars)}",
+        "    if not _tensors: return y",
+        "    if y.__class__ is not _ndarray: y = _settle(y)",
+    ]
     if op.differentiable:
         kept = {"y": "y", xs: "_v", f"{xs}_meta": "tuple((a.shape, a.dtype) for a in _v)"}
         out.append(f"    if any(x.tracked for x in {xs} if isinstance(x, _Tensor)):")
@@ -201,21 +227,22 @@ def pull_source(op: Any) -> str:
             many = f"tuple(_Meta(*_m) for _m in {name})"
             out.append(f"    if {name} is not None: {name} = {many if op.variadic else f'_Meta(*{name})'}")
     if op.joint or op.variadic:
-        rule, names = op.joint or next(iter(op.rules.values()))
+        _, names = op.joint or next(iter(op.rules.values()))
         call = "_rule" if op.joint else f"_rule_{op.inputs[0]}"
         if "needs" in names:
             out.append("    needs = tuple(_p is not None for _p in _parents)")
-        out += [f"    _ds = {call}({', '.join(names)})",
-                "    _runtime.deposit_all(_op, _ds, _node, _parents, _cot)"]
+        out += [f"    _ds = {call}({', '.join(names)})", "    _runtime.deposit_all(_op, _ds, _node, _parents, _cot)"]
         return "\n".join(out)
     own = "" if op.key.startswith("entrenar:") else "; _d = _runtime.owned(_d, _node)"
     for i, x in enumerate(op.inputs):
         if x in op.rules:
-            out += [f"    _p = _parents[{i}]",
-                    "    if _p is not None:",
-                    f"        _d = _rule_{x}({', '.join(op.rules[x][1])})" + own,
-                    f"        if _d.__class__ is not _ndarray or _d.shape != _p.shape or _d.dtype is not _p.dtype: "
-                    f"_d = _fit(_d, _p, _op, {x!r})",
-                    "        _q = _cot.get(_p)",
-                    "        _cot[_p] = _d if _q is None else _q + _d"]
+            out += [
+                f"    _p = _parents[{i}]",
+                "    if _p is not None:",
+                f"        _d = _rule_{x}({', '.join(op.rules[x][1])})" + own,
+                "        if _d.__class__ is not _ndarray or _d.shape != _p.shape or _d.dtype is not _p.dtype:",
+                f"            _d = _fit(_d, _p, _op, {x!r})",
+                "        _q = _cot.get(_p)",
+                "        _cot[_p] = _d if _q is None else _q + _d",
+            ]
     return "\n".join(out if len(out) > 1 else [*out, "    pass"])

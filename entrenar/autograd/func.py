@@ -2,6 +2,7 @@
 
 Functions take and return tensors or nested lists, tuples and dicts of them.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +37,11 @@ def pullback_of(f: Function, xs: Sequence[Any], needs: Sequence[bool] | None = N
     own = {e for e in edges if e is not None}
 
     def pull(*gs: Any) -> tuple[Any, ...]:
-        pairs = [(edge_of(t), g) for t, g in zip(ys, gs, strict=True) if isinstance(t, Tensor) and t.tracked and g is not None]
+        pairs = [
+            (edge_of(t), g)
+            for t, g in zip(ys, gs, strict=True)
+            if isinstance(t, Tensor) and t.tracked and g is not None
+        ]
         arrays = not any(isinstance(v, Tensor) for v in (*gs, *xs))
         graph = mode().grad and (any(isinstance(g, Tensor) and g.tracked for g in gs) or _outside(pairs, own))
         seeds = [(g if isinstance(g, Tensor) else Tensor(g)) if graph else raw(g) for _, g in pairs]
@@ -88,7 +93,9 @@ def vjp(f: Function, *xs: Any) -> tuple[Any, Callable[..., tuple[Any, ...]]]:
         for g, y in zip(flat_gs, ys, strict=True):
             if g is not None and (settle(raw(g)).shape != y.shape or settle(raw(g)).dtype != y.dtype):
                 a = settle(raw(g))
-                raise ValueError(f"a cotangent has shape {a.shape} and dtype {a.dtype}, expected {y.shape} and {y.dtype}")
+                raise ValueError(
+                    f"a cotangent has shape {a.shape} and dtype {a.dtype}, expected {y.shape} and {y.dtype}"
+                )
         ds = pull(*(g if isinstance(g, Tensor) or g is None else Tensor(g) for g in flat_gs))
         return tuple(unflatten(form, [d if isinstance(d, Tensor) else Tensor(d) for d in ds]))
 

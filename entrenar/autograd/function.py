@@ -1,4 +1,5 @@
 """A PyTorch-style Function: forward(ctx, ...) and backward(ctx, ...) as a thin adapter over a node."""
+
 from __future__ import annotations
 
 from typing import Any

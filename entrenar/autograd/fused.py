@@ -1,8 +1,9 @@
 """Fused ops: a composite written with ops, plus optional kernels for ``name`` and ``name.vjp``.
 
-Without a kernel the composite is recorded inline.  With one, the op is one node; its pullback is itself a fused op whose
+Without a kernel the composite is recorded inline.  With one, the op is one node; its pullback is a fused op whose
 composite is ``vjp(composite)``, so derivatives of every order exist and nothing is written twice.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -39,12 +40,14 @@ class Fused(Op):
             self._pullback = _Pullback(self)
         return self._pullback
 
-    def run_kernel(self, kernel: Kernel, args: tuple[Any, ...], values: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def run_kernel(
+        self, kernel: Kernel, args: tuple[Any, ...], values: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
         """Call the forward kernel; record one node if a gradient may be wanted."""
         made = kernel.run(*values, **keywords)
         returned = [name for name in kernel.saves if name != "y"]
         if returned:
-            made, extra = made[: -len(returned)], made[-len(returned):]
+            made, extra = made[: -len(returned)], made[-len(returned) :]
             made = made[0] if len(made) == 1 else made
         hints = dict(zip(returned, extra if returned else (), strict=True))
         y = settle(made)
@@ -59,8 +62,15 @@ class Fused(Op):
         """A name per argument (the inputs', repeated for ``*xs``)."""
         return self.inputs * len(args) if self.variadic else self.inputs
 
-    def record(self, kernel: Kernel | None, parents: tuple[Any, ...], values: tuple[Any, ...], keywords: dict[str, Any],
-               hints: dict[str, Any], y: Any) -> Any:
+    def record(
+        self,
+        kernel: Kernel | None,
+        parents: tuple[Any, ...],
+        values: tuple[Any, ...],
+        keywords: dict[str, Any],
+        hints: dict[str, Any],
+        y: Any,
+    ) -> Any:
         """The output tensor(s) of one node; a None in a tuple of outputs stays None."""
         many = isinstance(y, tuple)
         m = mode()
@@ -96,8 +106,10 @@ class Fused(Op):
         inputs = tuple(v if e is None else at_edge(v, e) for v, e in zip(values, edges, strict=True))
         keywords = dict(zip(self.keywords, node.keywords, strict=True))
         shapes, dtypes = (node.shape, node.dtype) if isinstance(g, list) else ((node.shape,), (node.dtype,))
-        gs = tuple(np.zeros(s, d) if x is None and s is not None else x
-                   for x, s, d in zip(g if isinstance(g, list) else [g], shapes, dtypes, strict=True))
+        gs = tuple(
+            np.zeros(s, d) if x is None and s is not None else x
+            for x, s, d in zip(g if isinstance(g, list) else [g], shapes, dtypes, strict=True)
+        )
         needs = tuple(p is not None for p in parents)
         return self.pullback(gs, inputs, keywords, needs, hints)
 
@@ -133,8 +145,14 @@ class _Pullback(Fused):
         self.inputs, self.variadic, self.keywords = ("inputs",), True, ("keywords", "needs", "outputs")
         self.nondiff, self._pullback = (), None
 
-    def __call__(self, gs: tuple[Any, ...], inputs: tuple[Any, ...], keywords: dict[str, Any], needs: tuple[bool, ...],
-                 hints: _Hints) -> tuple[Any, ...]:
+    def __call__(
+        self,
+        gs: tuple[Any, ...],
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        needs: tuple[bool, ...],
+        hints: _Hints,
+    ) -> tuple[Any, ...]:
         """Cotangents of the inputs (None where not needed); arrays in, arrays out, Tensors recorded."""
         kernel = self._kernel(hints.backend)
         every: dict[str, Any] = {"keywords": keywords, "needs": needs, "outputs": len(gs)}
@@ -174,7 +192,9 @@ def _contiguous(g: Any) -> Any:
     return g if g is None or g.flags.c_contiguous else xp(g).ascontiguousarray(g)
 
 
-def fused(*, samples: Any = None, nondiff: Iterable[str] = (), surrogate: Any = None, order: int = 2) -> Callable[[F], F]:
+def fused(
+    *, samples: Any = None, nondiff: Iterable[str] = (), surrogate: Any = None, order: int = 2
+) -> Callable[[F], F]:
     """Declare the decorated composite (a function of ops) as a fused op.  See ``primitive`` for the options."""
 
     def declare(forward: F) -> F:

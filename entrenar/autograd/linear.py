@@ -2,6 +2,7 @@
 
 They are ops like any other (recorded, checked), declared here because fitting a cotangent to its input uses them.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -26,8 +27,9 @@ def identity(x: Array) -> Array:
     return x
 
 
-@primitive(vjp=dict(x=lambda g, x_meta: cast(g, dtype=x_meta.dtype)),
-           samples=unary(reals()).with_(dtype=np.dtype(np.float64)))
+@primitive(
+    vjp=dict(x=lambda g, x_meta: cast(g, dtype=x_meta.dtype)), samples=unary(reals()).with_(dtype=np.dtype(np.float64))
+)
 def cast(x: Array, *, dtype: Any) -> Array:
     """x in another float dtype (rounded to nearest even); its cotangent is cast back."""
     return x.astype(dtype, copy=False)
@@ -43,7 +45,7 @@ def cast(x: Array, *, dtype: Any) -> Array:
     ),
 )
 def sum_to(x: Array, shape: tuple[int, ...]) -> Array:
-    """x summed over the axes that broadcasting ``shape`` to x.shape would add or stretch; the transpose of broadcast_to."""
+    """x summed over the axes that broadcasting ``shape`` to x.shape adds or stretches (transpose of broadcast_to)."""
     lead = x.ndim - len(shape)
     axes = (*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1 and x.shape[lead + i] != 1))
     if not axes:
@@ -67,9 +69,15 @@ def broadcast_to(x: Array, shape: tuple[int, ...]) -> Array:
 
 @primitive(
     vjp=dict(u=lambda g, d: scale(g, d), d=lambda g, u: scale(g, u)),
-    samples=pairs(reals(avoid=(0.0,))) + edges(
-        edge([0.0, 0.0, 2.0], [np.inf, np.nan, np.inf], value=[0.0, 0.0, np.inf], grads=([np.inf, np.nan, np.inf], None),
-             label="zero times infinity"),
+    samples=pairs(reals(avoid=(0.0,)))
+    + edges(
+        edge(
+            [0.0, 0.0, 2.0],
+            [np.inf, np.nan, np.inf],
+            value=[0.0, 0.0, np.inf],
+            grads=([np.inf, np.nan, np.inf], None),
+            label="zero times infinity",
+        ),
     ),
     broadcasts=True,
 )

@@ -1,4 +1,5 @@
 """Per-thread (per-context) modes: grad, backend, autocast, scope, anomaly.  One context variable holds them all."""
+
 from __future__ import annotations
 
 from contextlib import ContextDecorator
@@ -14,8 +15,14 @@ class Mode:
 
     __slots__ = ("anomaly", "autocast", "backend", "grad", "scope")
 
-    def __init__(self, grad: bool = True, backend: str | None = None, autocast: DType | None = None,
-                 scope: str = "", anomaly: Any = None) -> None:
+    def __init__(
+        self,
+        grad: bool = True,
+        backend: str | None = None,
+        autocast: DType | None = None,
+        scope: str = "",
+        anomaly: Any = None,
+    ) -> None:
         self.grad, self.backend, self.autocast, self.scope, self.anomaly = grad, backend, autocast, scope, anomaly
 
     def with_(self, **changes: Any) -> Mode:

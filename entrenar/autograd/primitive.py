@@ -3,6 +3,7 @@
 Reading the signature: a parameter is an *input* if it has a pullback, is named in ``nondiff``, or is positional and not
 annotated as something other than an Array; every other parameter is a *keyword*.
 """
+
 from __future__ import annotations
 
 import builtins
@@ -25,8 +26,19 @@ RESERVED = ("g", "y", "needs")
 class Op:
     """What is known of a declared op; ``fn.op`` of the function that the decorator returns."""
 
-    def __init__(self, forward: Callable[..., Any], *, samples: Any, surrogate: Any, order: int, broadcasts: bool,
-                 promotes: bool, autocast: bool, nondiff: Iterable[str], ruled: Iterable[str]) -> None:
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        *,
+        samples: Any,
+        surrogate: Any,
+        order: int,
+        broadcasts: bool,
+        promotes: bool,
+        autocast: bool,
+        nondiff: Iterable[str],
+        ruled: Iterable[str],
+    ) -> None:
         self.forward, self.name, self.doc = forward, forward.__name__, inspect.getdoc(forward) or ""
         self.module = forward.__module__ or "__main__"
         self.key = ("entrenar" if self.module.partition(".")[0] == "entrenar" else self.module) + ":" + self.name
@@ -55,11 +67,19 @@ def read_signature(op: Op, ruled: set[str]) -> tuple[tuple[str, ...], tuple[str,
     inputs, keywords, variadic = [], [], False
     for name, p in op.signature.parameters.items():
         if name in RESERVED or name.endswith("_meta") or name.startswith("_"):
-            raise TypeError(f"{op.name}: a parameter cannot be called {name!r} (g, y, needs, *_meta and names with a leading underscore are the engine's)")
+            raise TypeError(
+                f"{op.name}: a parameter cannot be called {name!r}: "
+                "g, y, needs, *_meta and names with a leading underscore are the engine's"
+            )
         if p.kind is p.VAR_KEYWORD:
             raise TypeError(f"{op.name}: **{name} is not allowed: name every keyword")
         array_like = p.annotation is p.empty or "Array" in str(p.annotation)
-        if keywords and name not in keywords and p.kind is p.POSITIONAL_OR_KEYWORD and (name in ruled or name in op.nondiff):
+        if (
+            keywords
+            and name not in keywords
+            and p.kind is p.POSITIONAL_OR_KEYWORD
+            and (name in ruled or name in op.nondiff)
+        ):
             raise TypeError(f"{op.name}: input {name!r} stands after keyword {keywords[-1]!r}: inputs come first")
         if name in ruled or name in op.nondiff or (p.kind is not p.KEYWORD_ONLY and array_like):
             inputs.append(name)
@@ -77,8 +97,9 @@ def read_signature(op: Op, ruled: set[str]) -> tuple[tuple[str, ...], tuple[str,
 class Primitive(Op):
     """An op with pullbacks of its own."""
 
-    def __init__(self, forward: Callable[..., Any], vjp: Mapping[str, Rule] | Rule | None, nondiff: Iterable[str],
-                 **options: Any) -> None:
+    def __init__(
+        self, forward: Callable[..., Any], vjp: Mapping[str, Rule] | Rule | None, nondiff: Iterable[str], **options: Any
+    ) -> None:
         self.joint: tuple[Rule, tuple[str, ...]] | None = None
         self.rules: dict[str, tuple[Rule, tuple[str, ...]]] = {}
         rules: Mapping[str, Rule] = vjp if isinstance(vjp, Mapping) else {}
@@ -96,8 +117,7 @@ class Primitive(Op):
                         "or, if it is no array, make it keyword-only"
                     )
         used = [n for _, names in self._all_rules() for n in names]
-        self.saved_names = tuple(dict.fromkeys(
-            n for n in used if n not in ("g", "needs") and n not in self.keywords))
+        self.saved_names = tuple(dict.fromkeys(n for n in used if n not in ("g", "needs") and n not in self.keywords))
 
     def pull_graph(self, node: Any, parents: Any, g: Any, cot: Any) -> None:
         """The pullback on Tensors (create_graph); ``pull``, on arrays, is generated."""
@@ -112,7 +132,9 @@ class Primitive(Op):
         known = {*RESERVED, *self.inputs, *self.keywords, *(f"{x}_meta" for x in self.inputs)}
         for name in names:
             if name not in known:
-                raise TypeError(f"{self.name}: a pullback asks for {name!r}; known are {sorted(known)}.{nearest(name, known)}")
+                raise TypeError(
+                    f"{self.name}: a pullback asks for {name!r}; known are {sorted(known)}.{nearest(name, known)}"
+                )
         return names
 
 
@@ -136,9 +158,17 @@ def _rebuild(key: str) -> None:
 on_change(_rebuild)
 
 
-def primitive(*, vjp: Mapping[str, Rule] | Rule | None, samples: Any = None, nondiff: Iterable[str] = (),
-              broadcasts: bool = False, promotes: bool = False, autocast: bool = False, surrogate: Any = None,
-              order: int = 2) -> Callable[[F], F]:
+def primitive(
+    *,
+    vjp: Mapping[str, Rule] | Rule | None,
+    samples: Any = None,
+    nondiff: Iterable[str] = (),
+    broadcasts: bool = False,
+    promotes: bool = False,
+    autocast: bool = False,
+    surrogate: Any = None,
+    order: int = 2,
+) -> Callable[[F], F]:
     """Declare the decorated forward as an op.
 
     vjp: {input: pullback}, or one joint pullback ``f(g, ..., needs)`` that returns a cotangent (or None) per input, or
@@ -153,9 +183,19 @@ def primitive(*, vjp: Mapping[str, Rule] | Rule | None, samples: Any = None, non
     order: the highest order of derivative that is meaningful.
     Raises TypeError for a missing pullback or a name that does not fit.
     """
+
     def declare(forward: F) -> F:
-        op = Primitive(forward, vjp, nondiff, samples=samples, broadcasts=broadcasts, promotes=promotes,
-                       autocast=autocast, surrogate=surrogate, order=order)
+        op = Primitive(
+            forward,
+            vjp,
+            nondiff,
+            samples=samples,
+            broadcasts=broadcasts,
+            promotes=promotes,
+            autocast=autocast,
+            surrogate=surrogate,
+            order=order,
+        )
         return op.call  # type: ignore[return-value]
 
     return declare

@@ -1,4 +1,5 @@
 """What generated calls and pullbacks fall back on when it is not the common case: scalars, lists, tuples, kernels."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,6 +11,7 @@ from ..kernels import find
 from .modes import mode, scope
 from .tape import Meta, Node, next_seq
 from .tensor import Tensor, at_edge, edge_of, raw, settle
+
 
 def rename(op: Any, extra: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Keywords after PyTorch's names are read as NumPy's (dim, keepdim); anything else unknown is a TypeError."""
@@ -28,8 +30,10 @@ def plain(op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     scalar = (bool, int, float)
     weak = any(hasattr(a, "dtype") for a in args)
     values = tuple(
-        a if a is None or hasattr(a, "dtype") and not isinstance(a, np.generic) or (weak and isinstance(a, scalar))
-        else as_array(a) for a in args
+        a
+        if a is None or (hasattr(a, "dtype") and not isinstance(a, np.generic)) or (weak and isinstance(a, scalar))
+        else as_array(a)
+        for a in args
     )
     return dispatch(op, values, keywords)
 
@@ -49,15 +53,20 @@ def coerce(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         else:
             values.append(_array(op, op.inputs[i], a))
     if scalars:
-        met = [v.dtype for i, v in enumerate(values)
-               if i not in scalars and v is not None and op.inputs[i] not in op.nondiff]
+        met = [
+            v.dtype
+            for i, v in enumerate(values)
+            if i not in scalars and v is not None and op.inputs[i] not in op.nondiff
+        ]
         kinds = [type(args[i]) for i in scalars]
         if op.broadcasts and met:
             anchor = np.result_type(*met)
             if float in kinds and not is_float(anchor):
                 anchor = default_dtype()
-                values = [v.astype(anchor) if hasattr(v, "dtype") and op.inputs[i] not in op.nondiff else v
-                          for i, v in enumerate(values)]
+                values = [
+                    v.astype(anchor) if hasattr(v, "dtype") and op.inputs[i] not in op.nondiff else v
+                    for i, v in enumerate(values)
+                ]
             elif anchor.kind == "b" and int in kinds:
                 anchor = np.dtype(np.int64)
             for i in scalars:
@@ -78,7 +87,8 @@ def _array(op: Any, name: str, value: Any) -> Array:
 def unwrap(op: Any, xs: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
     """(arrays, whether there was a Tensor) of the inputs of a variadic op."""
     return tuple(x.data if isinstance(x, Tensor) else _array(op, op.inputs[0], x) for x in xs), any(
-        isinstance(x, Tensor) for x in xs)
+        isinstance(x, Tensor) for x in xs
+    )
 
 
 def edge(x: Any) -> Any:
@@ -102,8 +112,8 @@ def cast_low(op: Any, args: tuple[Any, ...]) -> Any:
 
     low = mode().autocast
     cast_args = tuple(
-        cast(a, dtype=low) if hasattr(a, "dtype") and is_float(a.dtype) and a.dtype != low
-        and a.dtype != FLOAT64 else a for a in args
+        cast(a, dtype=low) if hasattr(a, "dtype") and is_float(a.dtype) and a.dtype != low and a.dtype != FLOAT64 else a
+        for a in args
     )
     return cast_args
 
@@ -156,7 +166,8 @@ def fit(d: Any, p: Any, op: Any, name: str) -> Any:
         if not op.broadcasts:
             raise ValueError(
                 f"the pullback of {op.name} for {name!r} returned shape {d.shape}, expected {p.shape}"
-                + (": only an op declared with broadcasts=True is summed back" if d.ndim >= len(p.shape) else ""))
+                + (": only an op declared with broadcasts=True is summed back" if d.ndim >= len(p.shape) else "")
+            )
         d = sum_to(d, shape=p.shape)
         if d.__class__ is not Tensor:
             d = settle(d)
@@ -197,10 +208,15 @@ def pull_graph(op: Any, node: Node, parents: tuple[Any, ...], g: Any, cot: dict[
     for name, value in zip(op.saved_names, node.saved or (), strict=True):
         if name == "y":
             many = isinstance(value, tuple)
-            env["y"] = (tuple(at_edge(v, item_node(node, i)) for i, v in enumerate(value)) if many
-                        else None if value is None else at_edge(value, node))
+            env["y"] = (
+                tuple(at_edge(v, item_node(node, i)) for i, v in enumerate(value))
+                if many
+                else None
+                if value is None
+                else at_edge(value, node)
+            )
         elif name.endswith("_meta"):
-            env[name] = (None if value is None else tuple(Meta(*m) for m in value) if op.variadic else Meta(*value))
+            env[name] = None if value is None else tuple(Meta(*m) for m in value) if op.variadic else Meta(*value)
         elif op.variadic:
             env[name] = tuple(at_edge(v, p) for v, p in zip(value, node.parents, strict=True))
         elif value is None or name in op.nondiff:

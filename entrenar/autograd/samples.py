@@ -6,6 +6,7 @@
 same shape [(2, 3), (2, 3)]
 row [(2, 3), (3,)]
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
@@ -47,9 +48,20 @@ class Samples:
 
     def with_(self, **kwargs: Any) -> Samples:
         """The same inputs with these keywords added to each call."""
-        return Samples(lambda rng: [
-            Sample(s.args, {**s.kwargs, **kwargs}, f"{s.label} {_shown(kwargs)}".strip(), s.cotangent, s.value, s.grads,
-                   s.second) for s in self(rng)])
+        return Samples(
+            lambda rng: [
+                Sample(
+                    s.args,
+                    {**s.kwargs, **kwargs},
+                    f"{s.label} {_shown(kwargs)}".strip(),
+                    s.cotangent,
+                    s.value,
+                    s.grads,
+                    s.second,
+                )
+                for s in self(rng)
+            ]
+        )
 
 
 def _shown(kwargs: dict[str, Any]) -> str:
@@ -65,7 +77,9 @@ def reals(low: float = -2.0, high: float = 2.0, avoid: Iterable[float] = (), mar
         values = rng.uniform(low, high, shape)
         for point in points:
             close = np.abs(values - point) < margin
-            values = np.where(close, point + np.where(values < point, -1, 1) * (margin + np.abs(values - point)), values)
+            values = np.where(
+                close, point + np.where(values < point, -1, 1) * (margin + np.abs(values - point)), values
+            )
         return np.asarray(values)
 
     return draw
@@ -109,7 +123,10 @@ def stretched(x: Array, axis: int = 0, size: int = 3) -> Array:
 
 
 LAYOUTS: dict[str, Callable[[Array], Array]] = {
-    "strided": strided, "reversed": reversed_, "fortran": fortran, "stride 0": stretched,
+    "strided": strided,
+    "reversed": reversed_,
+    "fortran": fortran,
+    "stride 0": stretched,
 }
 
 
@@ -128,9 +145,16 @@ def unary(draw: Draw, shapes: Iterable[tuple[int, ...]] = ((2, 3), (), (0, 3), (
 
 
 PAIRS = (
-    ("same shape", (2, 3), (2, 3)), ("row", (2, 3), (3,)), ("column and row", (2, 1), (1, 3)), ("0-d left", (), (2, 3)),
-    ("0-d right", (4,), ()), ("size-1 left", (1,), (5, 4)), ("inner axis", (2, 1, 3, 5), (2, 1, 3, 1)),
-    ("both 0-d", (), ()), ("empty", (0, 3), (1, 3)), ("empty by size-1", (2, 0), (2, 1)),
+    ("same shape", (2, 3), (2, 3)),
+    ("row", (2, 3), (3,)),
+    ("column and row", (2, 1), (1, 3)),
+    ("0-d left", (), (2, 3)),
+    ("0-d right", (4,), ()),
+    ("size-1 left", (1,), (5, 4)),
+    ("inner axis", (2, 1, 3, 5), (2, 1, 3, 1)),
+    ("both 0-d", (), ()),
+    ("empty", (0, 3), (1, 3)),
+    ("empty by size-1", (2, 0), (2, 1)),
 )
 
 
@@ -163,8 +187,14 @@ def edges(*fixed: Sample) -> Samples:
     return Samples(lambda rng: fixed)
 
 
-def edge(*args: Any, value: Any = None, grads: Iterable[Any] | None = None, cotangent: Any = None, label: str = "",
-         **kwargs: Any) -> Sample:
+def edge(
+    *args: Any,
+    value: Any = None,
+    grads: Iterable[Any] | None = None,
+    cotangent: Any = None,
+    label: str = "",
+    **kwargs: Any,
+) -> Sample:
     """An edge point: args and keywords of the call, the output and the gradients expected (None: not compared)."""
     arrays = tuple(np.asarray(a, np.float64) if isinstance(a, (list, float)) else a for a in args)
     expected = None if grads is None else tuple(None if g is None else np.asarray(g, np.float64) for g in grads)

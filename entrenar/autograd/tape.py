@@ -3,6 +3,7 @@
 A node is one recorded op.  Its parents are edges: another Node, a leaf Tensor itself, or None for an input that needs
 no gradient.  Creation order is topological, so the tape of a loss is its reachable nodes sorted by ``seq``.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -122,6 +123,6 @@ def check_unwritten(node: Node) -> None:
         for array in value if isinstance(value, tuple) else (value,):
             if hasattr(array, "dtype") and WRITES.blocks.get(id(base_of(array)), (None, -1, 0))[1] > node.seq:
                 raise GraphError(
-                    f"{node.op.name} saved {name} (shape {array.shape}) for backward, and it was changed in place since "
+                    f"{node.op.name} saved {name} (shape {array.shape}) for backward; it was changed in place since "
                     f"(version {version(array)}): change a copy, or do it after backward"
                 )

@@ -1,4 +1,5 @@
 """Tensor: an array, and the edge of the tape it came from.  Operators and ops are installed by the floor above."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
 """Nested lists, tuples and dicts of tensors, taken apart and put together again."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

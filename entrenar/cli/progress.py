@@ -15,8 +15,8 @@ SMOOTHING = 0.95
 class Progress(Callback):
     """Shows loss (smoothed), learning rate, tokens per second and the time left."""
 
-    def __init__(self, log_every: int, console: Console | None = None) -> None:
-        self.log_every = log_every
+    def __init__(self, log_every: int, last: int, console: Console | None = None) -> None:
+        self.log_every, self.last = log_every, last
         self.console = console or Console(stderr=True)
         self.bar: Bar | None = None
         self.task: Any = None
@@ -29,7 +29,7 @@ class Progress(Callback):
         if self.console.is_terminal:
             self.bar = Bar(TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[told]}"),
                            TextColumn("left"), TimeRemainingColumn(), console=self.console)
-            self.task = self.bar.add_task("", total=trainer.config.max_steps, completed=trainer.step, told="")
+            self.task = self.bar.add_task("", total=self.last, completed=trainer.step, told="")
             self.bar.start()
 
     def on_step(self, trainer: Trainer, record: StepRecord) -> str | None:
@@ -41,7 +41,7 @@ class Progress(Callback):
         told = f"loss {self.loss or record.loss:.4f}  lr {record.lr:.2e}  {self.tokens / passed:,.0f} tokens/s"
         if record.skipped:
             self.console.print(f"step {record.step}: skipped, the gradient is not finite", highlight=False)
-        last = trainer.config.max_steps
+        last = self.last
         if self.bar is not None:
             self.bar.update(self.task, completed=record.step, told=told)
         elif record.step % self.log_every == 0 or record.step == last:

@@ -23,8 +23,9 @@ def run_training(path: Path, overrides: Sequence[str], output: Path | None, *, r
     if not resume and not dry_run and folder.occupied:
         folder = _another(folder, output is not None)
     typer.echo(f"reading {config.data.root} ...", err=True)
-    run = prepare(config, folder.path, max_steps, [Progress(config.training.log_every)])
-    _describe(run)
+    steps = min(max_steps or config.training.steps, config.training.steps)
+    run = prepare(config, folder.path, [Progress(config.training.log_every, steps)])
+    _describe(run, steps)
     if dry_run:
         typer.echo("dry run: nothing was written")
         return
@@ -32,11 +33,13 @@ def run_training(path: Path, overrides: Sequence[str], output: Path | None, *, r
         run.check_data()
         run.trainer.resume(folder.latest())
         typer.echo("\n".join([f"resume   {folder.latest()}", *(f"changed  {text}" for text in changes)]))
+    else:
+        folder.clear_log()
     run.write_head()
     baselines = run.baselines()
     typer.echo("to beat  " + ", ".join(f"{name} {loss:.4f}" for name, loss in baselines.items()) + " nats per character")
     started = time.perf_counter()
-    result = run.trainer.fit()
+    result = run.trainer.fit(steps)
     _report(run, result, baselines, time.perf_counter() - started)
 
 
@@ -51,11 +54,10 @@ def _another(folder: RunFolder, named: bool) -> RunFolder:
     return free
 
 
-def _describe(run: LanguageRun) -> None:
+def _describe(run: LanguageRun, steps: int) -> None:
     config: Config = run.config
     model, data, training = config.model, config.data, config.training
     skipped = f", {len(run.files.skipped)} not UTF-8 left out" if run.files.skipped else ""
-    steps = run.trainer.config.max_steps
     batch = data.batch_size * training.accumulation
     lines = (
         f"data     {data.root}: {len(run.files.train):,} files, {len(run.train_tokens):,} characters to train on; "
@@ -83,12 +85,11 @@ def _report(run: LanguageRun, result: TrainResult, baselines: dict[str, float], 
     run.write_result({"step": result.step, "held_out_loss": loss, **baselines, "seconds": round(seconds, 1),
                       "skipped": result.skipped, "state_hash": result.state_hash})
     try:
-        pictures = ", ".join(path.name for path in run.write_picture(baselines))
+        run.write_picture(baselines)
     except ImportError as error:
-        typer.echo(f"no picture: {error}", err=True)
-        pictures = "no picture"
+        typer.echo(f"no loss curve: {error}", err=True)
     if run.config.training.sample.tokens:
         typer.echo(f"sample\n{run.sample()}\n")
-    typer.echo(f"written  {run.folder.path}: config.yaml, tokenizer.json, model_summary.json, training_log.csv, result.json, "
-               f"{pictures}, checkpoints/, best/")
+    names = sorted(path.name + "/" * path.is_dir() for path in run.folder.path.iterdir())
+    typer.echo(f"written  {run.folder.path}: {', '.join(names)}")
     typer.echo(f"state    {result.state_hash}")

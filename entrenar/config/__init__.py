@@ -1,4 +1,5 @@
 """F6: the configuration of a run."""
+
 from .loading import dump_config, json_schema, load_config
 from .schema import (
     Config,
@@ -11,6 +12,14 @@ from .schema import (
 )
 
 __all__ = [
-    "Config", "DataConfig", "ModelConfig", "OptimizerConfig", "SampleConfig", "SchedulerConfig", "TrainingConfig",
-    "dump_config", "json_schema", "load_config",
+    "Config",
+    "DataConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "SampleConfig",
+    "SchedulerConfig",
+    "TrainingConfig",
+    "dump_config",
+    "json_schema",
+    "load_config",
 ]

@@ -1,4 +1,5 @@
 """From a file and ``a.b=value`` overrides to a Config; every error has file:line and the nearest name."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -8,8 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from ..array import nearest
-from ..io import ConfigError
-from ..io import yaml as strict_yaml
+from ..io import ConfigError, yaml as strict_yaml
 from .schema import Config
 
 COMMAND_LINE = "command line"
@@ -18,7 +18,7 @@ COMMAND_LINE = "command line"
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read, override, validate.  overrides: ``section.key=value`` with the value in YAML.
 
-    Raises ConfigError: unknown keys with the nearest known one, wrong types and ranges with the value, each with its line.
+    Raises ConfigError: unknown keys with the nearest known one, wrong types and ranges with the value, all with line.
     """
     document = strict_yaml.load(path)
     value = {} if document.value is None else document.value
@@ -44,7 +44,7 @@ def _override(tree: dict[str, Any], override: str, set_by_hand: dict[tuple[Any, 
             here[key] = {}
         here = here[key]
         if not isinstance(here, dict):
-            raise ConfigError(COMMAND_LINE, None, None, f"{override!r}: {'.'.join(keys[:i + 1])} is no section")
+            raise ConfigError(COMMAND_LINE, None, None, f"{override!r}: {'.'.join(keys[: i + 1])} is no section")
     here[keys[-1]] = strict_yaml.loads(text, f"{COMMAND_LINE}: {name}").value
     set_by_hand[keys] = name
 
@@ -56,8 +56,9 @@ def _for_pydantic(value: Any) -> Any:
     return tuple(_for_pydantic(v) for v in value) if isinstance(value, list) else value
 
 
-def _explained(document: strict_yaml.Document, error: ValidationError, value: Any,
-               set_by_hand: dict[tuple[Any, ...], str]) -> ConfigError:
+def _explained(
+    document: strict_yaml.Document, error: ValidationError, value: Any, set_by_hand: dict[tuple[Any, ...], str]
+) -> ConfigError:
     """The first fault as a ConfigError at its place."""
     fault = error.errors(include_url=False)[0]
     path = tuple(fault["loc"])
@@ -72,7 +73,7 @@ def _explained(document: strict_yaml.Document, error: ValidationError, value: An
         if isinstance(got, str) and "number" in text and got.lower() not in ("true", "false"):
             message += " (text)"
     for keys, given in set_by_hand.items():
-        if keys[:len(path)] == path[:len(keys)] and path:
+        if keys[: len(path)] == path[: len(keys)] and path:
             return ConfigError(f"{COMMAND_LINE}: {given}", None, None, message)
     return document.error(_known(document, path), message)
 

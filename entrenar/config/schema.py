@@ -1,4 +1,5 @@
 """The configuration as a schema: every key, its type, its default, its range.  Unknown keys are errors."""
+
 from __future__ import annotations
 
 from typing import Annotated, Literal
@@ -107,6 +108,8 @@ class Config(Section):
         if self.data.seq_len > self.model.n_positions:
             raise ValueError(f"data.seq_len={self.data.seq_len} is above model.n_positions={self.model.n_positions}")
         if self.scheduler.warmup_steps > 0.3 * self.training.steps:
-            raise ValueError(f"scheduler.warmup_steps={self.scheduler.warmup_steps} is more than 30 % of "
-                             f"training.steps={self.training.steps}")
+            raise ValueError(
+                f"scheduler.warmup_steps={self.scheduler.warmup_steps} is more than 30 % of "
+                f"training.steps={self.training.steps}"
+            )
         return self

@@ -1,4 +1,5 @@
 """F5: text, tokens, batches, and the n-gram baselines."""
+
 from .batches import TokenBatches, Windows
 from .ngram import NGram
 from .text import STDLIB, TextFiles, is_held_out, read_texts

@@ -1,4 +1,5 @@
 """Batches of token windows: a seeded order per epoch, and a cursor that can be saved."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from ..io import DataError
 class TokenBatches:
     """Endless batches (inputs, targets), both [B, T] int64, targets one token on, from one long array of tokens.
 
-    Each epoch cuts the tokens into windows of ``seq_len`` at an offset of its own and visits them in an order of its own;
+    Each epoch cuts the tokens into windows of ``seq_len`` at its own offset and visits them in its own order;
     both depend on (seed, epoch) only.  The last batch of an epoch may be short.
     Raises DataError if there is not one window.
     """
@@ -42,7 +43,7 @@ class TokenBatches:
         if self.position >= len(self._starts):
             self.epoch, self.position = self.epoch + 1, 0
             self._starts = self._order()
-        starts = self._starts[self.position:self.position + self.batch_size]
+        starts = self._starts[self.position : self.position + self.batch_size]
         self.position += len(starts)
         return windows(self.tokens, starts, self.seq_len)
 
@@ -53,7 +54,9 @@ class TokenBatches:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a place that ``state_dict`` gave.  Raises ValueError for another seed."""
         if int(state["seed"]) != self.seed:
-            raise ValueError(f"the saved data position belongs to seed {state['seed']}, this stream has seed {self.seed}")
+            raise ValueError(
+                f"the saved data position belongs to seed {state['seed']}, this stream has seed {self.seed}"
+            )
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._starts = self._order()
 
@@ -68,9 +71,11 @@ class Windows:
         if len(tokens) < seq_len + 1:
             raise DataError(f"{len(tokens)} tokens are too few: one window of seq_len={seq_len} needs {seq_len + 1}")
         starts = np.arange((len(tokens) - 1) // seq_len) * seq_len
-        self._batches = [starts[i:i + batch_size] for i in range(0, len(starts), batch_size)]
+        self._batches = [starts[i : i + batch_size] for i in range(0, len(starts), batch_size)]
         if limit is not None and limit < len(self._batches):
-            self._batches = [self._batches[i] for i in np.linspace(0, len(self._batches) - 1, limit).round().astype(int)]
+            self._batches = [
+                self._batches[i] for i in np.linspace(0, len(self._batches) - 1, limit).round().astype(int)
+            ]
         self.tokens, self.seq_len = tokens, seq_len
 
     def __len__(self) -> int:

@@ -1,9 +1,10 @@
 """Bigram and trigram tables with Witten-Bell smoothing: the baseline that a language model must beat.
 
-Witten and Bell, "The zero-frequency problem" (IEEE Trans. Inf. Theory 37, 1991), method C, interpolated: with N(h) tokens
-and T(h) kinds of token seen after history h,
+Witten and Bell, "The zero-frequency problem" (IEEE Trans. Inf. Theory 37, 1991), method C, interpolated: with N(h)
+tokens and T(h) kinds of token seen after history h,
 p(w | h) = (count(h w) + T(h) p(w | shorter h)) / (N(h) + T(h)), down to the uniform distribution.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -31,7 +32,7 @@ class NGram:
         """One integer per window of n tokens."""
         code = np.zeros(max(len(tokens) - n + 1, 0), np.int64)
         for i in range(n):
-            code = code * self.vocab_size + tokens[i:i + len(code)]
+            code = code * self.vocab_size + tokens[i : i + len(code)]
         return code
 
     def probabilities(self, tokens: Array) -> Array:
@@ -40,7 +41,7 @@ class NGram:
         p = np.full(len(tokens), 1.0 / self.vocab_size)
         for n, (codes, counts, histories, total, kinds) in enumerate(self._tables, 1):
             code = self._codes(tokens, n)
-            p = p[len(p) - len(code):]
+            p = p[len(p) - len(code) :]
             seen = _look_up(codes, counts, code)
             after = code // self.vocab_size
             t, k = _look_up(histories, total, after), _look_up(histories, kinds, after)

@@ -1,4 +1,5 @@
 """Text from files: which files, which of them are held out, and what was left out."""
+
 from __future__ import annotations
 
 import hashlib
@@ -43,14 +44,16 @@ def is_held_out(path: str, fraction: float) -> bool:
 def read_texts(root: str, pattern: str = "**/*.py", held_out: float = 0.05, max_bytes: int | None = None) -> TextFiles:
     """Read the files under ``root`` that match a glob pattern.
 
-    root: a folder, or "stdlib".  held_out: the share of files kept for validation.  max_bytes: stop, in an order given by
-    the hash of the paths, before the total would pass this; None reads all.
+    root: a folder, or "stdlib".  held_out: the share of files kept for validation.  max_bytes: stop, in an order
+    given by the hash of the paths, before the total would pass this; None reads all.
     Raises DataError if there is no such folder or text, or nothing on one side of the split.
     """
     folder = Path(sysconfig.get_paths()["stdlib"]) if root == STDLIB else Path(root)
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder (data.root)")
-    paths = sorted(p for p in folder.glob(pattern) if p.is_file() and not (SKIPPED & set(p.relative_to(folder).parts[:-1])))
+    paths = sorted(
+        p for p in folder.glob(pattern) if p.is_file() and not (SKIPPED & set(p.relative_to(folder).parts[:-1]))
+    )
     names = {p.relative_to(folder).as_posix(): p for p in paths}
     if root == STDLIB and (size := sum(p.stat().st_size for p in paths)) < LEAST:
         raise DataError(f"{folder}: the standard library has only {size:,} bytes of source here, {LEAST:,} are needed")
@@ -71,6 +74,8 @@ def read_texts(root: str, pattern: str = "**/*.py", held_out: float = 0.05, max_
         (files.held_out if is_held_out(name, held_out) else files.train).append((name, text))
     for side, part in (("training", files.train), ("validation", files.held_out)):
         if not any(text for _, text in part):
-            raise DataError(f"{folder}: no {side} text among {len(chosen)} files that match {pattern!r} (held_out={held_out}, "
-                            f"max_bytes={max_bytes}, {len(files.skipped)} not UTF-8)")
+            raise DataError(
+                f"{folder}: no {side} text among {len(chosen)} files that match {pattern!r} (held_out={held_out}, "
+                f"max_bytes={max_bytes}, {len(files.skipped)} not UTF-8)"
+            )
     return files

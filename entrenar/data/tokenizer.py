@@ -1,4 +1,5 @@
 """A character tokenizer: one id per character of the training text."""
+
 from __future__ import annotations
 
 import json
@@ -41,7 +42,7 @@ class CharTokenizer:
         return len(self.characters)
 
     def encode(self, text: str, unknown: str = "replace") -> Array:
-        """Ids of the characters, int64.  unknown: "replace" gives them id 0; "error" raises DataError naming the first."""
+        """Ids of the characters, int64.  unknown: "replace" gives id 0; "error" raises DataError naming the first."""
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
         ids = np.where(codes < len(self._ids), self._ids[np.minimum(codes, len(self._ids) - 1)], 0)
         if unknown == "error" and (missing := np.flatnonzero((ids == 0) & (codes != ord(UNKNOWN)))).size:
@@ -54,13 +55,15 @@ class CharTokenizer:
     def decode(self, ids: Any) -> str:
         """The text of ids.  Raises IndexError for an id outside the vocabulary."""
         array = np.asarray(ids)
-        if array.size and not (0 <= array.min() and array.max() < self.vocab_size):
+        if array.size and not (array.min() >= 0 and array.max() < self.vocab_size):
             raise IndexError(f"decode: ids must be in [0, {self.vocab_size}), got {array.min()} to {array.max()}")
         return "".join(self.characters[i] for i in array.ravel())
 
     def save(self, path: str | Path) -> None:
         """Write ``tokenizer.json``, atomically."""
-        atomic_write(path, json.dumps({"type": "char", "characters": "".join(self.characters)}, ensure_ascii=True, indent=1))
+        atomic_write(
+            path, json.dumps({"type": "char", "characters": "".join(self.characters)}, ensure_ascii=True, indent=1)
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> CharTokenizer:

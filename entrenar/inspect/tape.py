@@ -1,4 +1,5 @@
 """The tape of a tensor, printed as a Wengert list: one line per op, in the order they ran."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -19,8 +20,9 @@ class Tape:
             if not isinstance(root, Tensor):
                 raise TypeError(f"tape() takes tensors, got {type(root).__name__}")
         self.nodes: list[Node] = reachable([edge_of(r) for r in roots])
-        self.leaves: list[Tensor] = list(dict.fromkeys(
-            p for n in self.nodes for p in n.parents if isinstance(p, Tensor)))
+        self.leaves: list[Tensor] = list(
+            dict.fromkeys(p for n in self.nodes for p in n.parents if isinstance(p, Tensor))
+        )
         self._names: dict[Any, str] = {leaf: f"x{i}" for i, leaf in enumerate(self.leaves)}
         for i, node in enumerate(n for n in self.nodes if n.op.name != "item"):
             self._names[node] = f"v{i}"

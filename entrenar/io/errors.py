@@ -1,4 +1,5 @@
 """Errors of files: each names the file, and its exit status on the command line."""
+
 from __future__ import annotations
 
 from ..array import EntrenarError

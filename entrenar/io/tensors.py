@@ -1,4 +1,5 @@
 """Named arrays in safetensors files, exact for every dtype a tensor can have."""
+
 from __future__ import annotations
 
 import json
@@ -61,7 +62,7 @@ def _header(file: Path, content: bytes) -> dict[str, Any]:
     if size > LIMIT or 8 + size > len(content):
         raise DataError(f"{file}: the header says {size} bytes, the file has {len(content) - 8} after the length")
     try:
-        header = json.loads(content[8:8 + size])
+        header = json.loads(content[8 : 8 + size])
     except ValueError as error:
         raise DataError(f"{file}: the header is not JSON: {error}") from None
     end = max((info["data_offsets"][1] for name, info in header.items() if name != "__metadata__"), default=0)
@@ -70,8 +71,20 @@ def _header(file: Path, content: bytes) -> dict[str, Any]:
     return dict(header)
 
 
-_NAMES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1", "U64": "u8", "U32": "u4",
-          "U16": "u2", "U8": "u1", "BOOL": "?"}
+_NAMES = {
+    "F64": "f8",
+    "F32": "f4",
+    "F16": "f2",
+    "I64": "i8",
+    "I32": "i4",
+    "I16": "i2",
+    "I8": "i1",
+    "U64": "u8",
+    "U32": "u4",
+    "U16": "u2",
+    "U8": "u1",
+    "BOOL": "?",
+}
 
 
 def _array(info: dict[str, Any]) -> Any:

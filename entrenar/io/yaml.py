@@ -1,7 +1,8 @@
 """Strict YAML: the scalars of YAML 1.2's core schema, positions kept, everything ambiguous refused.
 
-PyYAML parses; what a scalar means is decided here (PyYAML follows YAML 1.1, where 1e-4 is text, 010 is 8 and no is False).
+PyYAML parses; what a scalar means is decided here (PyYAML follows YAML 1.1: 1e-4 is text, 010 is 8, no is False).
 """
+
 from __future__ import annotations
 
 import json
@@ -137,9 +138,9 @@ def scalar(node: Any, file: str) -> Any:
         raise ConfigError(file, *_place(node), f"{text} is not a number: write {text.replace('_', '')}")
     if LEADING_ZERO.fullmatch(text):
         short = text.lstrip("+-0") or "0"
-        raise ConfigError(file, *_place(node), f"{text} is ambiguous: write {short}, or quote it (\"{text}\") for text")
+        raise ConfigError(file, *_place(node), f'{text} is ambiguous: write {short}, or quote it ("{text}") for text')
     if SEXAGESIMAL.fullmatch(text):
-        raise ConfigError(file, *_place(node), f"{text} is ambiguous: quote it (\"{text}\") for text")
+        raise ConfigError(file, *_place(node), f'{text} is ambiguous: quote it ("{text}") for text')
     return text
 
 

@@ -1,10 +1,11 @@
 """The thread pool of the host kernels: rows split over threads that sleep when there is nothing to do.
 
-A kernel takes part only with code that releases the GIL.  Every row is computed the same way whoever computes it, so the
-number of threads never changes a result.  OpenMP is avoided on purpose: its idle threads spin and take BLAS's cores.
+A kernel takes part only with code that releases the GIL.  Every row is computed the same way whoever computes it, so
+the number of threads never changes a result.  Not OpenMP, on purpose: its idle threads spin and take BLAS's cores.
 """
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -45,7 +46,7 @@ def split(run: Callable[..., Any], rows: int, width: int, *args: Any) -> None:
         return
     bounds = [rows * i // pieces for i in range(pieces + 1)]
     pool = _pool()
-    waiting = [pool.submit(run, *args, a, b) for a, b in zip(bounds[1:-1], bounds[2:], strict=True)]
+    waiting = [pool.submit(run, *args, a, b) for a, b in itertools.pairwise(bounds[1:])]
     run(*args, 0, bounds[1])
     for job in waiting:
         job.result()

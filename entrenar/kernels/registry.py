@@ -3,6 +3,7 @@
 A backend states the ops it serves without being imported (``Backend.ops``) and its module is imported the first time
 one of them is called.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -48,8 +49,9 @@ _loaded: set[str] = set()
 _listeners: list[Listener] = []
 
 
-def backend_table(name: str, *, priority: int, device: str = "cpu", module: str | None = None,
-                  ops: Iterable[str] = ()) -> None:
+def backend_table(
+    name: str, *, priority: int, device: str = "cpu", module: str | None = None, ops: Iterable[str] = ()
+) -> None:
     """Declare a backend.  ``ops`` are the names (of entrenar's ops) it serves; ``module`` is imported on first use."""
     BACKENDS[name] = Backend(name, priority, device, module, frozenset(op_key(op) for op in ops))
 
@@ -61,8 +63,14 @@ def op_key(op: Any) -> str:
     return op if ":" in op else f"entrenar:{op}"
 
 
-def kernel(op: Any, *, backend: str, when: Callable[..., bool] | None = None, saves: Iterable[str] = (),
-           drops: Iterable[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def kernel(
+    op: Any,
+    *,
+    backend: str,
+    when: Callable[..., bool] | None = None,
+    saves: Iterable[str] = (),
+    drops: Iterable[str] = (),
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the kernel of ``op`` (a name, ``module:name`` or the op itself).
 
     when: takes what the kernel takes, says whether it accepts (dtype, layout).  saves: names of what a forward

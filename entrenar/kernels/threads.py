@@ -1,4 +1,5 @@
 """How many threads the native libraries below us use (BLAS, OpenMP, Numba)."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """F3: every op, declared once.  Importing this package installs operators and methods on Tensor."""
+
 from types import ModuleType
 from typing import Any
 
@@ -27,8 +28,24 @@ from . import (
 )
 
 FAMILIES: tuple[ModuleType, ...] = (
-    creation, elementwise, exponential, trigonometric, reduce, cumulative, order, shape, index, linalg, solve, activations,
-    normalization, convolution, pooling, losses, attention, layers,
+    creation,
+    elementwise,
+    exponential,
+    trigonometric,
+    reduce,
+    cumulative,
+    order,
+    shape,
+    index,
+    linalg,
+    solve,
+    activations,
+    normalization,
+    convolution,
+    pooling,
+    losses,
+    attention,
+    layers,
 )
 PUBLIC: dict[str, Any] = {"cast": cast, "scale": scale, "stop_gradient": stop_gradient}
 for _family in FAMILIES:

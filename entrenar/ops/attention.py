@@ -38,18 +38,16 @@ def _grouped(a: Array, heads: int) -> Array:
 
 
 def _attention_samples() -> Samples:
-    def sample(label: str, q: tuple[int, ...], kv: tuple[int, ...], width: int = 2, mask: Any = None, keep: bool = False,
-               **how: Any) -> Any:
-        every = {"scale": 0.7, "causal": False, "window": None, "offset": 0, "dropout": 0.0, **how}
+    plain = {"scale": 0.7, "causal": False, "window": None, "offset": 0, "dropout": 0.0}
 
+    def sample(label: str, q: tuple[int, ...], kv: tuple[int, ...], width: int = 2, mask: Any = None,
+               **how: Any) -> Any:
         def make(rng: np.random.Generator) -> Sample:
-            args = [rng.normal(size=q), rng.normal(size=kv), rng.normal(size=(*kv[:-1], width))]
             full = (*q[:-1], kv[-2])
-            if mask is not None or keep:
-                args.append(None if mask is None else mask(rng, full))
-            if keep:
-                args.append(rng.random(full) > 0.3)
-            return Sample(tuple(args), every, label)
+            args: list[Any] = [rng.normal(size=q), rng.normal(size=kv), rng.normal(size=(*kv[:-1], width))]
+            args += [mask(rng, full)] if mask else [None] if "dropout" in how else []
+            args += [rng.random(full) > how["dropout"]] if "dropout" in how else []
+            return Sample(tuple(args), {**plain, **how}, label)
 
         return make
 
@@ -58,15 +56,16 @@ def _attention_samples() -> Samples:
         sample("causal", (2, 3, 2), (2, 3, 2), causal=True),
         sample("causal, rows that see nothing", (1, 3, 2), (1, 2, 2), causal=True, offset=-1),
         sample("causal with earlier keys", (1, 2, 2), (1, 4, 2), causal=True, offset=2),
-        sample("window", (1, 4, 2), (1, 4, 2), causal=True, window=2), sample("window both ways", (1, 4, 2), (1, 4, 2), window=2),
-        sample("grouped heads", (1, 4, 2, 2), (1, 2, 3, 2)), sample("one shared head, causal", (3, 2, 2), (1, 2, 2), causal=True),
+        sample("window", (1, 4, 2), (1, 4, 2), causal=True, window=2),
+        sample("window both ways", (1, 4, 2), (1, 4, 2), window=2), sample("grouped heads", (1, 4, 2, 2), (1, 2, 3, 2)),
+        sample("one shared head, causal", (3, 2, 2), (1, 2, 2), causal=True),
         sample("boolean mask", (2, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.random(full[-2:]) > 0.4),
         sample("additive mask", (2, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.normal(size=full)),
-        sample("additive mask for all heads, grouped", (4, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.normal(size=(1, *full[-2:]))),
-        sample("dropout", (2, 2, 2), (2, 3, 2), 2, None, True, dropout=0.3, causal=True),
+        sample("one mask, grouped", (4, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.normal(size=(1, *full[-2:]))),
+        sample("dropout", (2, 2, 2), (2, 3, 2), dropout=0.3, causal=True),
         sample("size 1", (1, 1, 1), (1, 1, 1), 1), sample("empty batch", (0, 2, 2), (0, 3, 2)),
         lambda rng: Sample(tuple(rng.normal(size=(2, 3, 4, 2)).transpose(0, 2, 3, 1)[:, :, ::-1] for _ in range(3)),
-                           {"scale": 0.5, "causal": True, "window": None, "offset": 0, "dropout": 0.0}, "strided"),
+                           {**plain, "causal": True}, "strided"),
     )
 
 
@@ -102,12 +101,13 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
                                  offset: int = 0, generator: Generator | None = None, **aliases: Any) -> Array:
     """softmax(q k^T scale, masked) v (Vaswani et al. 2017, eq. 1).
 
-    q: (..., H, T, D); k: (..., H', S, D); v: (..., H', S, E); the result is (..., H, T, E).  H' may be a divisor of H: each
-    head of k and v serves H / H' heads of q (Ainslie et al. 2023).  2-d arrays are one head.
-    mask: booleans (True: attend) or floats to add to the scores, broadcast to (..., H, T, S).  causal: query i sees keys up to
-    i + offset; window: and only keys less than ``window`` away (itself included).  A row that sees nothing gives zeros.
-    dropout_p: the weights are dropped out with this probability (0 outside training).  scale: 1 / sqrt(D) unless given.
-    PyTorch's attn_mask, is_causal and enable_gqa are accepted.  Raises ValueError for shapes and numbers that do not fit.
+    q: (..., H, T, D); k: (..., H', S, D); v: (..., H', S, E); the result is (..., H, T, E).  H' may be a divisor of H:
+    each head of k and v serves H / H' heads of q (Ainslie et al. 2023).  2-d arrays are one head.
+    mask: booleans (True: attend) or floats to add to the scores, broadcast to (..., H, T, S).
+    causal: query i sees keys up to i + offset; window: and only keys less than ``window`` away (itself included).
+    A row that sees nothing gives zeros.  dropout_p: the weights are dropped out with this probability (0 outside
+    training).  scale: 1 / sqrt(D) unless given.  PyTorch's attn_mask, is_causal and enable_gqa are accepted.
+    Raises ValueError for shapes and numbers that do not fit.
     """
     for alias, value in aliases.items():
         if alias == "attn_mask" and mask is None:
@@ -116,7 +116,8 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
             causal = value
         elif alias != "enable_gqa":
             known = ("mask", "attn_mask", "causal", "is_causal", "enable_gqa", "window", "offset", "generator")
-            raise TypeError(f"scaled_dot_product_attention() got an unknown or repeated keyword {alias}={value!r}.{nearest(alias, known)}")
+            raise TypeError(f"scaled_dot_product_attention() got an unknown or repeated keyword {alias}={value!r}."
+                            f"{nearest(alias, known)}")
     check_rate("scaled_dot_product_attention", dropout_p)
     if window is not None and window < 1:
         raise ValueError(f"scaled_dot_product_attention: window={window} must be at least 1 (the query itself)")
@@ -133,8 +134,8 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
         except ValueError:
             fits = False
         if not fits or raw(mask).dtype.kind in "iu":
-            raise ValueError(f"scaled_dot_product_attention: mask has shape {mask.shape} and dtype {mask.dtype}, expected booleans "
-                             f"or floats that broadcast to {full}")
+            raise ValueError(f"scaled_dot_product_attention: mask has shape {mask.shape} and dtype {mask.dtype}, "
+                             f"expected booleans or floats that broadcast to {full}")
     keep = None if dropout_p == 0 else kept(full, dropout_p, generator)
     return attention(q, k, v, mask, keep, scale=float(1.0 / math.sqrt(q.shape[-1] or 1) if scale is None else scale),
                      causal=bool(causal), window=window, offset=int(offset), dropout=float(dropout_p))
@@ -156,14 +157,18 @@ def _scores_shape(q: Array, k: Array, v: Array) -> tuple[int, ...]:
 
 # rotary positions ---------------------------------------------------------------------------------------------
 def _rotation_samples() -> Samples:
-    angles = lambda rng, *n: (lambda a: (np.cos(a), np.sin(a)))(rng.uniform(-3, 3, n))
+    def sample(label: str, x: tuple[int, ...], angles: tuple[int, ...], interleaved: bool,
+               view: Any = lambda a: a) -> Any:
+        def make(rng: np.random.Generator) -> Sample:
+            a = rng.uniform(-3, 3, angles)
+            return Sample((view(rng.normal(size=x)), np.cos(a), np.sin(a)), {"interleaved": interleaved}, label)
+
+        return make
+
     return calls(
-        lambda rng: Sample((rng.normal(size=(2, 3, 4)), *angles(rng, 3, 2)), {"interleaved": False}, "halves"),
-        lambda rng: Sample((rng.normal(size=(2, 3, 4)), *angles(rng, 3, 2)), {"interleaved": True}, "pairs"),
-        lambda rng: Sample((rng.normal(size=(3, 6)), *angles(rng, 3, 2)), {"interleaved": False}, "part, halves"),
-        lambda rng: Sample((rng.normal(size=(3, 5)), *angles(rng, 1, 2)), {"interleaved": True}, "part, pairs"),
-        lambda rng: Sample((rng.normal(size=(4, 3, 2)).T[:, ::-1], *angles(rng, 3, 2)), {"interleaved": False}, "strided"),
-        lambda rng: Sample((rng.normal(size=(0, 4)), *angles(rng, 0, 2)), {"interleaved": False}, "empty"),
+        sample("halves", (2, 3, 4), (3, 2), False), sample("pairs", (2, 3, 4), (3, 2), True),
+        sample("part, halves", (3, 6), (3, 2), False), sample("part, pairs", (3, 5), (1, 2), True),
+        sample("strided", (4, 3, 2), (3, 2), False, lambda a: a.T[:, ::-1]), sample("empty", (0, 4), (0, 2), False),
     )
 
 
@@ -175,8 +180,8 @@ def _rotation_samples() -> Samples:
 def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     """Pairs of elements of the last axis turned by angles; the transpose turns them back.
 
-    cos, sin: (..., n), broadcast to x's leading axes; the first 2n elements turn, the rest stays.  A pair is (i, i + n), or
-    (2i, 2i + 1) if ``interleaved``.
+    cos, sin: (..., n), broadcast to x's leading axes; the first 2n elements turn, the rest stays.  A pair is
+    (i, i + n), or (2i, 2i + 1) if ``interleaved``.
     """
     v = wide(x)
     cos, sin = cos.astype(v.dtype, copy=False), sin.astype(v.dtype, copy=False)
@@ -200,7 +205,7 @@ def rotary_tables(positions: Array, dims: int, base: float = 10000.0) -> tuple[A
 
 def rope(x: Array, positions: Array | None = None, *, cos: Array | None = None, sin: Array | None = None,
          base: float = 10000.0, dims: int | None = None, interleaved: bool = False) -> Array:
-    """Rotary position embedding (Su et al. 2021, eq. 34): pair i of a token at position m is turned by m base^(-2i / dims).
+    """Rotary position embedding (Su et al. 2021, eq. 34): pair i at position m is turned by m base^(-2i / dims).
 
     x: (..., T, D).  positions: (T,) or anything that broadcasts to x's shape without its last axis; 0 to T - 1 if None.
     cos, sin: tables (..., n) to use instead (``rotary_tables``, perhaps rescaled).  dims: how many elements turn (D).
@@ -213,9 +218,15 @@ def rope(x: Array, positions: Array | None = None, *, cos: Array | None = None, 
     if cos is None:
         at = np.arange(x.shape[-2]) if positions is None else np.asarray(raw(positions))
         cos, sin = rotary_tables(at, x.shape[-1] if dims is None else dims, base)
-    cos, sin = raw(cos), raw(sin)
-    turned = (*x.shape[:-1], cos.shape[-1])  # type: ignore[union-attr]
-    if 2 * turned[-1] > x.shape[-1] or cos.shape != sin.shape or np.broadcast_shapes(cos.shape, turned) != turned:  # type: ignore
-        raise ValueError(f"rope: tables of shape {cos.shape} do not fit x of shape {x.shape}: expected (..., n) with n at most "  # type: ignore
-                         f"{x.shape[-1] // 2}, broadcast to {x.shape[:-1]}")
+    if any(getattr(a, "tracked", False) for a in (positions, cos, sin)):
+        raise TypeError("rope: positions, cos and sin are constants, one of them requires a gradient: use .detach()")
+    cos, sin = np.asarray(raw(cos)), np.asarray(raw(sin))
+    turned = (*x.shape[:-1], *cos.shape[-1:])
+    try:
+        fits = 2 * turned[-1] <= x.shape[-1] and np.broadcast_shapes(cos.shape, sin.shape, turned) == turned
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"rope: tables of shapes {cos.shape} and {sin.shape} do not fit x of shape {x.shape}: "
+                         f"expected (..., n) with n at most {x.shape[-1] // 2}, broadcast to {x.shape[:-1]}")
     return rotate(x, cos, sin, interleaved=interleaved)

@@ -1,7 +1,7 @@
 """Convolution (cross-correlation, as PyTorch has it) over one or two spatial axes, channels second.
 
-conv(x, w) is linear in each argument, so one trilinear form <g, conv(x, w)> gives all its derivatives: ``convolve`` and its
-two transposes are each other's pullbacks, at every order.  All three are one matrix product with the windows of x
+conv(x, w) is linear in each argument, so one trilinear form <g, conv(x, w)> gives all its derivatives: ``convolve`` and
+its two transposes are each other's pullbacks, at every order.  All three are one matrix product with the windows of x
 (im2col, Chellapilla et al. 2006) or back to them.
 """
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from ..array import Array, wide
 from ..autograd.fused import fused
 from ..autograd.primitive import primitive
-from ..autograd.samples import Sample, calls
+from ..autograd.samples import Sample, Samples, calls, normals
 from . import elementwise as E, shape
 
 __all__ = ["conv1d", "conv2d"]
@@ -28,8 +28,9 @@ Pads = tuple[tuple[int, int], ...]
 # geometry -----------------------------------------------------------------------------------------------------
 def sizes(name: str, what: str, value: Any, count: int, least: int) -> tuple[int, ...]:
     """``count`` integers of at least ``least`` from one or several.  Raises ValueError."""
-    given = (value,) * count if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(given) != count or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < least for n in given):
+    whole = (int, np.integer)
+    given = (value,) * count if isinstance(value, whole) else tuple(value)
+    if len(given) != count or any(isinstance(n, bool) or not isinstance(n, whole) or n < least for n in given):
         raise ValueError(f"{name}: {what}={value!r}: expected {count} integers of at least {least}, or one for all")
     return tuple(int(n) for n in given)
 
@@ -40,7 +41,7 @@ def out_sizes(name: str, space: tuple[int, ...], window: tuple[int, ...], stride
     found = tuple((n + sum(p) - d * (k - 1) - 1) // s + 1
                   for n, k, s, p, d in zip(space, window, stride, pads, dilation, strict=True))
     if any(n < 1 for n in found):
-        raise ValueError(f"{name}: a window of {window} (dilation {dilation}) does not fit into {space} padded by {pads}")
+        raise ValueError(f"{name}: a window of {window} (dilation {dilation}) doesn't fit into {space} padded by {pads}")
     return found
 
 
@@ -54,7 +55,7 @@ def windows(x: Array, window: tuple[int, ...], stride: tuple[int, ...], pads: Pa
         x = big
     reach = tuple(d * (k - 1) + 1 for k, d in zip(window, dilation, strict=True))
     view = np.lib.stride_tricks.sliding_window_view(x, reach, axis=tuple(range(2, 2 + n)))
-    return view[(slice(None), slice(None), *(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))]
+    return view[(slice(None), slice(None), *(slice(None, None, step) for step in (*stride, *dilation)))]
 
 
 def _inner(space: tuple[int, ...], pads: Pads) -> tuple[slice, ...]:
@@ -69,7 +70,8 @@ def unwindow(cols: Array, space: tuple[int, ...], window: tuple[int, ...], strid
     out = cols.shape[2 + n:]
     big = np.zeros((*cols.shape[:2], *(m + sum(p) for m, p in zip(space, pads, strict=True))), cols.dtype)
     for at in itertools.product(*map(range, window)):  # one strided addition per position in the window
-        where = tuple(slice(i * d, i * d + s * (m - 1) + 1, s) for i, d, s, m in zip(at, dilation, stride, out, strict=True))
+        starts = [i * d for i, d in zip(at, dilation, strict=True)]
+        where = tuple(slice(i, i + s * (m - 1) + 1, s) for i, s, m in zip(starts, stride, out, strict=True))
         big[(slice(None), slice(None), *where)] += cols[(slice(None), slice(None), *at)]
     return big[(slice(None), slice(None), *_inner(space, pads))]
 
@@ -99,7 +101,7 @@ def _out_shape(x: tuple[int, ...], w: tuple[int, ...], how: dict[str, Any]) -> t
     return (x[0], w[0], *out_sizes("convolve", x[2:], w[2:], how["stride"], how["pads"], how["dilation"]))
 
 
-def _drawn(x: bool, w: bool, g: bool) -> Any:
+def _drawn(x: bool, w: bool, g: bool) -> Samples:
     """Samples of the trilinear form in two of x, w and the output's shape."""
     def make(label: str, xs: tuple[int, ...], ws: tuple[int, ...], how: dict[str, Any]) -> Any:
         def sample(rng: np.random.Generator) -> Sample:
@@ -128,8 +130,9 @@ def _drawn(x: bool, w: bool, g: bool) -> Any:
                  g, x, space=w_meta.shape[2:], stride=stride, pads=pads, dilation=dilation, groups=groups)),
     samples=_drawn(True, True, False), promotes=True, autocast=True,
 )
-def convolve(x: Array, w: Array, *, stride: tuple[int, ...], pads: Pads, dilation: tuple[int, ...], groups: int) -> Array:
-    """x (N, C, *space) with w (O, C / groups, *window): (N, O, *out).  Sums in float32 for 16-bit floats, rounded once."""
+def convolve(x: Array, w: Array, *, stride: tuple[int, ...], pads: Pads, dilation: tuple[int, ...],
+             groups: int) -> Array:
+    """x (N, C, *space) with w (O, C / groups, *window): (N, O, *out).  16-bit floats: sums in float32, rounded once."""
     out = out_sizes("convolve", x.shape[2:], w.shape[2:], stride, pads, dilation)
     cols = _columns(wide(x), w.shape[2:], stride, pads, dilation, groups)
     y = np.matmul(wide(w).reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:])), cols)
@@ -203,29 +206,26 @@ def _convolution(name: str, x: Array, w: Array, b: Array | None, stride: Any, pa
 
 @fused(
     samples=calls(
-        lambda rng: Sample((rng.normal(size=(2, 3, 6)), rng.normal(size=(4, 3, 2)), rng.normal(size=4)), {}, "plain"),
-        lambda rng: Sample((rng.normal(size=(2, 4, 5)), rng.normal(size=(2, 2, 3)), rng.normal(size=2)),
-                           {"stride": 2, "padding": 2, "dilation": 2, "groups": 2}, "all"),
-        lambda rng: Sample((rng.normal(size=(1, 2, 5)), rng.normal(size=(3, 2, 2))), {"padding": "same"}, "same, no bias"),
-        lambda rng: Sample((rng.normal(size=(0, 2, 5)), rng.normal(size=(3, 2, 2)), rng.normal(size=3)), {}, "empty"),
+        normals("plain", (2, 3, 6), (4, 3, 2), (4,)), normals("same, no bias", (1, 2, 5), (3, 2, 2), padding="same"),
+        normals("all", (2, 4, 5), (2, 2, 3), (2,), stride=2, padding=2, dilation=2, groups=2),
+        normals("empty", (0, 2, 5), (3, 2, 2), (3,)),
     ),
 )
 def conv1d(x: Array, w: Array, b: Array = None, *, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1,
            groups: int = 1) -> Array:
-    """Cross-correlation over one axis: x (N, C, L), w (O, C / groups, k), b (O,) give (N, O, (L + 2p - d(k-1) - 1) // s + 1).
+    """Cross-correlation over one axis: x (N, C, L), w (O, C / groups, k), b (O,) give (N, O, L').
 
-    padding: a number, "valid", or "same" (with stride 1).  Raises ValueError for shapes and numbers that do not fit.
+    L' = (L + 2 padding - dilation (k - 1) - 1) // stride + 1.  padding: a number, "valid", or "same" (with stride 1).
+    Raises ValueError for shapes and numbers that do not fit.
     """
     return _convolution("conv1d", x, w, b, stride, padding, dilation, groups, 1)
 
 
 @fused(
     samples=calls(
-        lambda rng: Sample((rng.normal(size=(2, 3, 4, 5)), rng.normal(size=(2, 3, 2, 3)), rng.normal(size=2)), {}, "plain"),
-        lambda rng: Sample((rng.normal(size=(1, 4, 4, 5)), rng.normal(size=(2, 2, 2, 3)), rng.normal(size=2)),
-                           {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}, "all"),
-        lambda rng: Sample((rng.normal(size=(1, 2, 4, 3)), rng.normal(size=(3, 2, 2, 3))), {"padding": "same"}, "same, no bias"),
-        lambda rng: Sample((rng.normal(size=(0, 1, 3, 3)), rng.normal(size=(2, 1, 2, 2)), rng.normal(size=2)), {}, "empty"),
+        normals("plain", (2, 3, 4, 5), (2, 3, 2, 3), (2,)), normals("empty", (0, 1, 3, 3), (2, 1, 2, 2), (2,)),
+        normals("all", (1, 4, 4, 5), (2, 2, 2, 3), (2,), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2),
+        normals("same, no bias", (1, 2, 4, 3), (3, 2, 2, 3), padding="same"),
     ),
 )
 def conv2d(x: Array, w: Array, b: Array = None, *, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1,

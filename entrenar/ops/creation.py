@@ -1,4 +1,5 @@
 """Making tensors: from data, filled, ranges, random."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,8 +13,26 @@ from ..autograd.tensor import raw
 Shape = int | tuple[int, ...]
 
 __all__ = [
-    "arange", "empty", "empty_like", "eye", "from_dlpack", "from_numpy", "full", "full_like", "linspace", "ones",
-    "ones_like", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "tensor", "zeros", "zeros_like",
+    "arange",
+    "empty",
+    "empty_like",
+    "eye",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "linspace",
+    "ones",
+    "ones_like",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "randperm",
+    "tensor",
+    "zeros",
+    "zeros_like",
 ]
 
 
@@ -95,15 +114,24 @@ def arange(*bounds: Any, dtype: Any = None, requires_grad: bool = False, device:
     return Tensor(to_device(as_array(made, made.dtype if dtype is None else dtype), device), requires_grad)
 
 
-def linspace(start: float, stop: float, num: int = 50, *, endpoint: bool = True, dtype: Any = None,
-             requires_grad: bool = False, device: str = "cpu") -> Tensor:
+def linspace(
+    start: float,
+    stop: float,
+    num: int = 50,
+    *,
+    endpoint: bool = True,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: str = "cpu",
+) -> Tensor:
     """``num`` evenly spaced values, in the default dtype unless given."""
     made = np.linspace(start, stop, num, endpoint=endpoint).astype(_dtype(dtype))
     return Tensor(to_device(made, device), requires_grad)
 
 
-def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = None, requires_grad: bool = False,
-        device: str = "cpu") -> Tensor:
+def eye(
+    n: int, m: int | None = None, *, k: int = 0, dtype: Any = None, requires_grad: bool = False, device: str = "cpu"
+) -> Tensor:
     """Ones on diagonal ``k`` of an (n, m) matrix of zeros."""
     return Tensor(to_device(np.eye(n, m, k, dtype=_dtype(dtype)), device), requires_grad)
 
@@ -112,20 +140,29 @@ def _random(draw: Any, shape: tuple[Any, ...], dtype: Any, requires_grad: bool, 
     return Tensor(to_device(draw(_filled(shape), dtype), device), requires_grad)
 
 
-def rand(*shape: Any, dtype: Any = None, requires_grad: bool = False, device: str = "cpu",
-         generator: Generator | None = None) -> Tensor:
+def rand(
+    *shape: Any, dtype: Any = None, requires_grad: bool = False, device: str = "cpu", generator: Generator | None = None
+) -> Tensor:
     """Uniform in [0, 1), by counter (Philox): the same bits on every backend."""
     return _random((generator or default_generator).uniform, shape, dtype, requires_grad, device)
 
 
-def randn(*shape: Any, dtype: Any = None, requires_grad: bool = False, device: str = "cpu",
-          generator: Generator | None = None) -> Tensor:
+def randn(
+    *shape: Any, dtype: Any = None, requires_grad: bool = False, device: str = "cpu", generator: Generator | None = None
+) -> Tensor:
     """Standard normal, by counter (Philox, then Box and Muller)."""
     return _random((generator or default_generator).normal, shape, dtype, requires_grad, device)
 
 
-def randint(low: int, high: int | None = None, shape: Shape = (), *, dtype: Any = np.int64, device: str = "cpu",
-            generator: Generator | None = None) -> Tensor:
+def randint(
+    low: int,
+    high: int | None = None,
+    shape: Shape = (),
+    *,
+    dtype: Any = np.int64,
+    device: str = "cpu",
+    generator: Generator | None = None,
+) -> Tensor:
     """Integers in [low, high), or [0, low) if only one bound is given."""
     if high is None:
         low, high = 0, low

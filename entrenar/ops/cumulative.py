@@ -1,4 +1,5 @@
 """Running sums and products along one axis."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -16,8 +17,10 @@ inf = np.inf
 
 def _along(draw: object) -> Samples:
     makers = [
-        lambda rng: Sample((draw(rng, (2, 3)),), {"axis": 0}, "axis 0"), lambda rng: Sample((draw(rng, (2, 3)),), {"axis": -1}, "last"),
-        lambda rng: Sample((draw(rng, (2, 1, 3)),), {"axis": 1}, "size 1"), lambda rng: Sample((draw(rng, (2, 0)),), {"axis": 1}, "empty"),
+        lambda rng: Sample((draw(rng, (2, 3)),), {"axis": 0}, "axis 0"),
+        lambda rng: Sample((draw(rng, (2, 3)),), {"axis": -1}, "last"),
+        lambda rng: Sample((draw(rng, (2, 1, 3)),), {"axis": 1}, "size 1"),
+        lambda rng: Sample((draw(rng, (2, 0)),), {"axis": 1}, "empty"),
         lambda rng: Sample((draw(rng, (4,)),), {"axis": 0}, "1-d"),
         *(lambda rng, n=n, f=f: Sample((f(draw(rng, (3, 2))),), {"axis": 0}, n) for n, f in LAYOUTS.items()),
     ]
@@ -57,7 +60,9 @@ def exclusive(x: Array) -> Array:
 
 
 @primitive(
-    vjp=dict(c=lambda g, c, y, axis: _carried(g, c, axis) * _later(y, axis, 0.0), u=lambda g, c, axis: _carried(g, c, axis)),
+    vjp=dict(
+        c=lambda g, c, y, axis: _carried(g, c, axis) * _later(y, axis, 0.0), u=lambda g, c, axis: _carried(g, c, axis)
+    ),
     samples=calls(
         lambda rng: Sample((rng.normal(size=(2, 3)), rng.normal(size=(2, 3))), {"axis": 1}, "last"),
         lambda rng: Sample((rng.normal(size=(4, 2)).T, rng.normal(size=(2, 8))[:, ::-2]), {"axis": 0}, "strided"),
@@ -80,7 +85,8 @@ def _carried(g: Array, c: Array, axis: int) -> Array:
 
 @primitive(
     vjp=dict(x=lambda g, x, axis: _carried(g, x, axis) * cumprod(_later(x, axis, 1.0), axis)),
-    samples=_along(reals(0.5, 2)) + edges(edge([2.0, 0.0, 3.0], value=[2.0, 0.0, 0.0], grads=([1.0, 8.0, 0.0],), axis=0)),
+    samples=_along(reals(0.5, 2))
+    + edges(edge([2.0, 0.0, 3.0], value=[2.0, 0.0, 0.0], grads=([1.0, 8.0, 0.0],), axis=0)),
 )
 def cumprod(x: Array, axis: int = 0) -> Array:
     """Running product along ``axis``; zeros are fine at every order (no division)."""
@@ -95,8 +101,11 @@ def _softened(g: Array, x: Array, y: Array, axis: int) -> Array:
     return scale(_carried(g, steps, axis), exponential.exp(x - safe))
 
 
-@primitive(vjp=dict(x=_softened), samples=_along(reals()) + edges(
-    edge([-inf, -inf, 0.0], value=[-inf, -inf, 0.0], grads=([0.0, 0.0, 1.0],), axis=0, label="-inf prefix")))
+@primitive(
+    vjp=dict(x=_softened),
+    samples=_along(reals())
+    + edges(edge([-inf, -inf, 0.0], value=[-inf, -inf, 0.0], grads=([0.0, 0.0, 1.0],), axis=0, label="-inf prefix")),
+)
 def logcumsumexp(x: Array, axis: int = 0) -> Array:
     """log of the running sum of exp(x) along ``axis``, without overflow; a prefix of all -inf stays -inf."""
     return np.logaddexp.accumulate(wide(x), axis=_axis(x, axis, "logcumsumexp")).astype(x.dtype, copy=False)

@@ -1,4 +1,5 @@
 """Elementwise arithmetic and comparisons, all with NumPy's broadcasting."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -13,9 +14,33 @@ from ..autograd.tensor import raw
 from . import exponential
 
 __all__ = [
-    "abs", "add", "ceil", "clip", "div", "equal", "floor", "greater", "greater_equal", "less", "less_equal", "logaddexp",
-    "maximum", "minimum", "mul", "neg", "not_equal", "pow", "reciprocal", "round", "rsqrt", "sign", "sqrt", "square", "sub",
-    "where", "xlogy",
+    "abs",
+    "add",
+    "ceil",
+    "clip",
+    "div",
+    "equal",
+    "floor",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "logaddexp",
+    "maximum",
+    "minimum",
+    "mul",
+    "neg",
+    "not_equal",
+    "pow",
+    "reciprocal",
+    "round",
+    "rsqrt",
+    "sign",
+    "sqrt",
+    "square",
+    "sub",
+    "where",
+    "xlogy",
 ]
 NONZERO = reals(-2, 2, avoid=(0.0,), margin=0.3)
 POSITIVE = reals(0.3, 3)
@@ -50,64 +75,84 @@ def neg(x: Array) -> Array:
     return np.negative(x)
 
 
-@primitive(vjp=dict(x=lambda g, x: g * (x * 2.0)), samples=unary(reals()) + edges(edge([0.0, -3.0], value=[0.0, 9.0],
-           grads=([0.0, -6.0],))))
+@primitive(
+    vjp=dict(x=lambda g, x: g * (x * 2.0)),
+    samples=unary(reals()) + edges(edge([0.0, -3.0], value=[0.0, 9.0], grads=([0.0, -6.0],))),
+)
 def square(x: Array) -> Array:
     """x**2 elementwise."""
     return np.square(x)
 
 
-@primitive(vjp=dict(x=lambda g, y: scale(g, 0.5 / y)), samples=unary(POSITIVE) + edges(
-    edge([0.0, 4.0], value=[0.0, 2.0], grads=([inf, 0.25],)), edge([0.0], grads=([0.0],), cotangent=[0.0])))
+@primitive(
+    vjp=dict(x=lambda g, y: scale(g, 0.5 / y)),
+    samples=unary(POSITIVE)
+    + edges(edge([0.0, 4.0], value=[0.0, 2.0], grads=([inf, 0.25],)), edge([0.0], grads=([0.0],), cotangent=[0.0])),
+)
 def sqrt(x: Array) -> Array:
     """Square root elementwise; the derivative at 0 is +inf (0 for a zero cotangent)."""
     return np.sqrt(x)
 
 
-@primitive(vjp=dict(x=lambda g, y: scale(g, -0.5 * (y * y * y))), samples=unary(POSITIVE) + edges(
-    edge([0.0], value=[inf], grads=([-inf],)), edge([0.0], grads=([0.0],), cotangent=[0.0])))
+@primitive(
+    vjp=dict(x=lambda g, y: scale(g, -0.5 * (y * y * y))),
+    samples=unary(POSITIVE)
+    + edges(edge([0.0], value=[inf], grads=([-inf],)), edge([0.0], grads=([0.0],), cotangent=[0.0])),
+)
 def rsqrt(x: Array) -> Array:
     """1 / sqrt(x) elementwise."""
     return np.reciprocal(np.sqrt(x))
 
 
-@primitive(vjp=dict(x=lambda g, y: scale(g, -(y * y))), samples=unary(NONZERO) + edges(
-    edge([0.0], grads=([0.0],), cotangent=[0.0])))
+@primitive(
+    vjp=dict(x=lambda g, y: scale(g, -(y * y))),
+    samples=unary(NONZERO) + edges(edge([0.0], grads=([0.0],), cotangent=[0.0])),
+)
 def reciprocal(x: Array) -> Array:
     """1 / x elementwise.  Integers give floats, as division does."""
     return np.true_divide(np.ones((), x.dtype), x)
 
 
-@primitive(vjp=dict(x=lambda g, x: g * sign(x)), samples=unary(NONZERO) + edges(
-    edge([0.0, -2.0], value=[0.0, 2.0], grads=([0.0, -1.0],), label="kink")))
+@primitive(
+    vjp=dict(x=lambda g, x: g * sign(x)),
+    samples=unary(NONZERO) + edges(edge([0.0, -2.0], value=[0.0, 2.0], grads=([0.0, -1.0],), label="kink")),
+)
 def abs(x: Array) -> Array:
     """Absolute value elementwise; derivative 0 at 0."""
     return np.abs(x)
 
 
-@primitive(vjp=dict(x=lambda g: g * 0.0), samples=unary(NONZERO) + edges(edge([nan, 2.0, 0.0], value=[nan, 1.0, 0.0],
-           grads=([0.0, 0.0, 0.0],))))
+@primitive(
+    vjp=dict(x=lambda g: g * 0.0),
+    samples=unary(NONZERO) + edges(edge([nan, 2.0, 0.0], value=[nan, 1.0, 0.0], grads=([0.0, 0.0, 0.0],))),
+)
 def sign(x: Array) -> Array:
     """-1, 0 or 1 elementwise; derivative 0."""
     return np.sign(x)
 
 
-@primitive(vjp=dict(x=lambda g: g * 0.0), samples=unary(reals(0.1, 0.9)) + edges(edge([nan, 2.0, -0.5],
-           value=[nan, 2.0, -1.0], grads=([0.0, 0.0, 0.0],))))
+@primitive(
+    vjp=dict(x=lambda g: g * 0.0),
+    samples=unary(reals(0.1, 0.9)) + edges(edge([nan, 2.0, -0.5], value=[nan, 2.0, -1.0], grads=([0.0, 0.0, 0.0],))),
+)
 def floor(x: Array) -> Array:
     """The largest integer not above x, elementwise; derivative 0."""
     return np.floor(x)
 
 
-@primitive(vjp=dict(x=lambda g: g * 0.0), samples=unary(reals(0.1, 0.9)) + edges(edge([nan, 2.0, 0.5],
-           value=[nan, 2.0, 1.0], grads=([0.0, 0.0, 0.0],))))
+@primitive(
+    vjp=dict(x=lambda g: g * 0.0),
+    samples=unary(reals(0.1, 0.9)) + edges(edge([nan, 2.0, 0.5], value=[nan, 2.0, 1.0], grads=([0.0, 0.0, 0.0],))),
+)
 def ceil(x: Array) -> Array:
     """The smallest integer not below x, elementwise; derivative 0."""
     return np.ceil(x)
 
 
-@primitive(vjp=dict(x=lambda g: g * 0.0), samples=unary(reals(0.1, 0.4)) + edges(edge([nan, 2.5, -0.6],
-           value=[nan, 2.0, -1.0], grads=([0.0, 0.0, 0.0],))))
+@primitive(
+    vjp=dict(x=lambda g: g * 0.0),
+    samples=unary(reals(0.1, 0.4)) + edges(edge([nan, 2.5, -0.6], value=[nan, 2.0, -1.0], grads=([0.0, 0.0, 0.0],))),
+)
 def round(x: Array, decimals: int = 0) -> Array:
     """The nearest multiple of 10**-decimals, halves to even; derivative 0."""
     return wide(x).round(decimals).astype(x.dtype, copy=False) if decimals else np.rint(x)
@@ -120,9 +165,12 @@ def _wins(a: Array, b: Array, compare: Any, dtype: Any) -> Array:
 
 
 @primitive(
-    vjp=dict(a=lambda g, a, b: g * _wins(a, b, np.greater, g.dtype), b=lambda g, a, b: g * _wins(b, a, np.greater, g.dtype)),
-    samples=pairs(reals(0, 1), reals(2, 3)) + pairs(reals(2, 3), reals(0, 1)) + edges(
-        edge([1.0, 2.0], [1.0, 3.0], value=[1.0, 3.0], grads=([0.5, 0.0], [0.5, 1.0]), label="tie")),
+    vjp=dict(
+        a=lambda g, a, b: g * _wins(a, b, np.greater, g.dtype), b=lambda g, a, b: g * _wins(b, a, np.greater, g.dtype)
+    ),
+    samples=pairs(reals(0, 1), reals(2, 3))
+    + pairs(reals(2, 3), reals(0, 1))
+    + edges(edge([1.0, 2.0], [1.0, 3.0], value=[1.0, 3.0], grads=([0.5, 0.0], [0.5, 1.0]), label="tie")),
     broadcasts=True,
 )
 def maximum(a: Array, b: Array) -> Array:
@@ -132,8 +180,8 @@ def maximum(a: Array, b: Array) -> Array:
 
 @primitive(
     vjp=dict(a=lambda g, a, b: g * _wins(a, b, np.less, g.dtype), b=lambda g, a, b: g * _wins(b, a, np.less, g.dtype)),
-    samples=pairs(reals(0, 1), reals(2, 3)) + edges(
-        edge([1.0, 2.0], [1.0, 3.0], value=[1.0, 2.0], grads=([0.5, 1.0], [0.5, 0.0]), label="tie")),
+    samples=pairs(reals(0, 1), reals(2, 3))
+    + edges(edge([1.0, 2.0], [1.0, 3.0], value=[1.0, 2.0], grads=([0.5, 1.0], [0.5, 0.0]), label="tie")),
     broadcasts=True,
 )
 def minimum(a: Array, b: Array) -> Array:
@@ -154,9 +202,11 @@ def _inside(x: Array, low: Any, high: Any, dtype: Any) -> Array:
 
 @primitive(
     vjp=dict(x=lambda g, x, min, max: g * _inside(x, raw(min), raw(max), g.dtype)),
-    samples=unary(reals(-2, 2, avoid=(-1.0, 1.0))).with_(min=-1.0, max=1.0) + edges(
+    samples=unary(reals(-2, 2, avoid=(-1.0, 1.0))).with_(min=-1.0, max=1.0)
+    + edges(
         edge([-1.0, 1.0, 2.0, 0.0], value=[-1.0, 1.0, 1.0, 0.0], grads=([1.0, 1.0, 0.0, 1.0],), min=-1.0, max=1.0),
-        edge([0.0, -1.0], value=[0.0, 0.0], grads=([1.0, 0.0],), min=0.0)),
+        edge([0.0, -1.0], value=[0.0, 0.0], grads=([1.0, 0.0],), min=0.0),
+    ),
 )
 def clip(x: Array, min: Any = None, max: Any = None) -> Array:
     """x limited to [min, max]; a bound belongs to the interior (derivative 1 there).  Either bound may be None.
@@ -174,11 +224,15 @@ def clip(x: Array, min: Any = None, max: Any = None) -> Array:
 
 @primitive(
     nondiff=("condition",),
-    vjp=dict(a=lambda g, condition: where(condition, g, np.zeros((), g.dtype)),
-             b=lambda g, condition: where(condition, np.zeros((), g.dtype), g)),
+    vjp=dict(
+        a=lambda g, condition: where(condition, g, np.zeros((), g.dtype)),
+        b=lambda g, condition: where(condition, np.zeros((), g.dtype), g),
+    ),
     samples=calls(
         lambda rng: Sample((rng.random((2, 3)) > 0.5, rng.normal(size=(2, 3)), rng.normal(size=3)), label="row"),
-        lambda rng: Sample((rng.random((2, 1)) > 0.5, rng.normal(size=(1, 3)), rng.normal(size=())), label="all stretched"),
+        lambda rng: Sample(
+            (rng.random((2, 1)) > 0.5, rng.normal(size=(1, 3)), rng.normal(size=())), label="all stretched"
+        ),
         lambda rng: Sample((np.array(True), rng.normal(size=(0, 3)), rng.normal(size=(1, 3))), label="empty"),
         lambda rng: Sample((rng.random((4, 2)) > 0.5, rng.normal(size=(2, 4)).T, rng.normal(size=(4, 4))[::-1, ::2])),
     ),
@@ -201,10 +255,14 @@ def _log_base(x: Array, p: Array, y: Array) -> Array:
 
 @primitive(
     vjp=dict(x=lambda g, x, p: scale(g, scale(p, pow(x, p - 1.0))), p=lambda g, x, p, y: scale(g, _log_base(x, p, y))),
-    samples=pairs(POSITIVE, reals(-2, 2)) + edges(
+    samples=pairs(POSITIVE, reals(-2, 2))
+    + edges(
         edge([0.0, 2.0], [1.0, 1.0], value=[0.0, 2.0], grads=([1.0, 1.0], [0.0, 2 * np.log(2)])),
-        *(edge([0.0], [p], grads=([d], [0.0 if p >= 0 else nan]), label=f"0**{p}")
-          for p, d in ((2.0, 0.0), (1.5, 0.0), (1.0, 1.0), (0.5, inf), (0.0, 0.0), (-1.0, -inf)))),
+        *(
+            edge([0.0], [p], grads=([d], [0.0 if p >= 0 else nan]), label=f"0**{p}")
+            for p, d in ((2.0, 0.0), (1.5, 0.0), (1.0, 1.0), (0.5, inf), (0.0, 0.0), (-1.0, -inf))
+        ),
+    ),
     broadcasts=True,
 )
 def pow(x: Array, p: Array) -> Array:
@@ -213,10 +271,12 @@ def pow(x: Array, p: Array) -> Array:
 
 
 @primitive(
-    vjp=dict(a=lambda g, a, y: scale(g, exponential.exp(a - _finite(y))),
-             b=lambda g, b, y: scale(g, exponential.exp(b - _finite(y)))),
-    samples=pairs(reals()) + edges(
-        edge([-inf, -inf], [-inf, 1.0], value=[-inf, 1.0], grads=([0.0, 0.0], [0.0, 1.0]), label="-inf")),
+    vjp=dict(
+        a=lambda g, a, y: scale(g, exponential.exp(a - _finite(y))),
+        b=lambda g, b, y: scale(g, exponential.exp(b - _finite(y))),
+    ),
+    samples=pairs(reals())
+    + edges(edge([-inf, -inf], [-inf, 1.0], value=[-inf, 1.0], grads=([0.0, 0.0], [0.0, 1.0]), label="-inf")),
     broadcasts=True,
 )
 def logaddexp(a: Array, b: Array) -> Array:
@@ -232,8 +292,8 @@ def _finite(y: Array) -> Array:
 
 @primitive(
     vjp=dict(x=lambda g, y_: scale(g, exponential.log(y_)), y_=lambda g, x, y_: scale(g, scale(x, reciprocal(y_)))),
-    samples=pairs(POSITIVE, POSITIVE) + edges(
-        edge([0.0, 0.0], [2.0, 0.0], value=[0.0, 0.0], grads=([np.log(2.0), -inf], [0.0, 0.0]), label="0 log")),
+    samples=pairs(POSITIVE, POSITIVE)
+    + edges(edge([0.0, 0.0], [2.0, 0.0], value=[0.0, 0.0], grads=([np.log(2.0), -inf], [0.0, 0.0]), label="0 log")),
     broadcasts=True,
 )
 def xlogy(x: Array, y_: Array) -> Array:

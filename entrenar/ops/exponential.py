@@ -1,4 +1,5 @@
 """Exponentials, logarithms, hyperbolic functions and their kin."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -11,7 +12,20 @@ from . import elementwise as E
 from .errorfunction import erf, erfc
 
 __all__ = [
-    "acosh", "asinh", "atanh", "cosh", "erf", "erfc", "exp", "expm1", "log", "log1p", "log2", "sigmoid", "sinh", "softplus",
+    "acosh",
+    "asinh",
+    "atanh",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "sigmoid",
+    "sinh",
+    "softplus",
     "tanh",
 ]
 
@@ -70,22 +84,28 @@ def asinh(x: Array) -> Array:
     return np.arcsinh(x)
 
 
-@primitive(vjp=dict(x=lambda g, x: scale(g, E.rsqrt((x - 1.0) * (x + 1.0)))), samples=unary(reals(1.3, 3)) + edges(
-    edge([1.0], value=[0.0], grads=([np.inf],))))
+@primitive(
+    vjp=dict(x=lambda g, x: scale(g, E.rsqrt((x - 1.0) * (x + 1.0)))),
+    samples=unary(reals(1.3, 3)) + edges(edge([1.0], value=[0.0], grads=([np.inf],))),
+)
 def acosh(x: Array) -> Array:
     """Inverse hyperbolic cosine."""
     return np.arccosh(x)
 
 
-@primitive(vjp=dict(x=lambda g, x: scale(g, E.reciprocal((1.0 - x) * (x + 1.0)))), samples=unary(reals(-0.7, 0.7)) + edges(
-    edge([0.5], grads=([0.0],), cotangent=[0.0])))
+@primitive(
+    vjp=dict(x=lambda g, x: scale(g, E.reciprocal((1.0 - x) * (x + 1.0)))),
+    samples=unary(reals(-0.7, 0.7)) + edges(edge([0.5], grads=([0.0],), cotangent=[0.0])),
+)
 def atanh(x: Array) -> Array:
     """Inverse hyperbolic tangent."""
     return np.arctanh(x)
 
 
-@primitive(vjp=dict(x=lambda g, y: g * (y * (1.0 - y))), samples=unary(reals()) + edges(
-    edge([-1000.0, 1000.0], value=[0.0, 1.0], grads=([0.0, 0.0],), label="saturated")))
+@primitive(
+    vjp=dict(x=lambda g, y: g * (y * (1.0 - y))),
+    samples=unary(reals()) + edges(edge([-1000.0, 1000.0], value=[0.0, 1.0], grads=([0.0, 0.0],), label="saturated")),
+)
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
     small = np.exp(-np.abs(x))
@@ -93,7 +113,9 @@ def sigmoid(x: Array) -> Array:
     return np.where(x >= 0, one, small) / (one + small)
 
 
-@primitive(vjp=dict(x=lambda g, x, beta: g * sigmoid(x * beta)), samples=unary(reals()) + unary(reals()).with_(beta=2.0))
+@primitive(
+    vjp=dict(x=lambda g, x, beta: g * sigmoid(x * beta)), samples=unary(reals()) + unary(reals()).with_(beta=2.0)
+)
 def softplus(x: Array, *, beta: float = 1.0) -> Array:
     """log(1 + exp(beta x)) / beta, without overflow."""
     return np.logaddexp(x * beta, np.zeros((), x.dtype)) / beta

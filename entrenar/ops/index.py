@@ -2,6 +2,7 @@
 
 The transpose of reading by an index is adding by it: ``getitem_`` and ``index_add_`` are each other's pullback.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -15,8 +16,18 @@ from ..autograd.tensor import Tensor, raw
 from . import elementwise as E
 
 __all__ = [
-    "gather", "getitem", "index_add", "index_fill", "index_put", "masked_fill", "scatter", "scatter_add", "take",
-    "take_along_axis", "tril", "triu",
+    "gather",
+    "getitem",
+    "index_add",
+    "index_fill",
+    "index_put",
+    "masked_fill",
+    "scatter",
+    "scatter_add",
+    "take",
+    "take_along_axis",
+    "tril",
+    "triu",
 ]
 
 
@@ -25,9 +36,13 @@ def plain_index(index: Any) -> Any:
     if isinstance(index, tuple):
         return tuple(plain_index(i) for i in index)
     if isinstance(index, (Tensor, np.ndarray, list)):
-        array = np.array(raw(index)) if not isinstance(index, list) else np.array(index if index else np.zeros(0, np.int64))
+        array = (
+            np.array(raw(index)) if not isinstance(index, list) else np.array(index if index else np.zeros(0, np.int64))
+        )
         if array.dtype.kind not in "bui":
-            raise IndexError(f"an index is made of integers, booleans, slices, None and ...; got an array of {array.dtype}")
+            raise IndexError(
+                f"an index is made of integers, booleans, slices, None and ...; got an array of {array.dtype}"
+            )
         return array
     return index
 
@@ -35,22 +50,38 @@ def plain_index(index: Any) -> Any:
 def _basic(index: Any) -> bool:
     """True if the index reads every element at most once, as a view."""
     parts = index if isinstance(index, tuple) else (index,)
-    return all(p is None or p is Ellipsis or isinstance(p, (slice, int, np.integer)) and not isinstance(p, bool) for p in parts)
+    return all(
+        p is None or p is Ellipsis or (isinstance(p, (slice, int, np.integer)) and not isinstance(p, bool))
+        for p in parts
+    )
 
 
 def _one_axis(index: Any) -> tuple[int, Array] | None:
     """(axis, integers) of an index that is slices up to one integer array, or None."""
     parts = index if isinstance(index, tuple) else (index,)
     *lead, last = parts
-    if all(isinstance(p, slice) and p == slice(None) for p in lead) and isinstance(last, np.ndarray) and last.dtype.kind in "ui":
+    if (
+        all(isinstance(p, slice) and p == slice(None) for p in lead)
+        and isinstance(last, np.ndarray)
+        and last.dtype.kind in "ui"
+    ):
         return len(lead), last
     return None
 
 
 _INDICES = (
-    1, -1, slice(None, None, -1), (slice(None), 1), (Ellipsis, None, 0), (slice(0, 2), slice(1, None, 2)), np.array([0, 2, 0]),
-    (slice(None), np.array([[1, 1], [0, 3]])), (np.array([0, 2, 2]), np.array([1, 1, 1])), np.array([True, False, True]),
-    (np.array([1, 0]), slice(None, None, 2)), np.zeros(0, int),
+    1,
+    -1,
+    slice(None, None, -1),
+    (slice(None), 1),
+    (Ellipsis, None, 0),
+    (slice(0, 2), slice(1, None, 2)),
+    np.array([0, 2, 0]),
+    (slice(None), np.array([[1, 1], [0, 3]])),
+    (np.array([0, 2, 2]), np.array([1, 1, 1])),
+    np.array([True, False, True]),
+    (np.array([1, 0]), slice(None, None, 2)),
+    np.zeros(0, int),
 )
 
 
@@ -60,7 +91,10 @@ _INDICES = (
         *(lambda rng, i=i: Sample((rng.normal(size=(3, 4)),), {"index": i}) for i in _INDICES),
         lambda rng: Sample((rng.normal(size=(0, 3)),), {"index": (slice(None), 1)}, "empty"),
         lambda rng: Sample((rng.normal(size=()),), {"index": None}, "0-d"),
-        *(lambda rng, n=n, f=f: Sample((f(rng.normal(size=(3, 2))),), {"index": np.array([2, 0, 2])}, n) for n, f in LAYOUTS.items()),
+        *(
+            lambda rng, n=n, f=f: Sample((f(rng.normal(size=(3, 2))),), {"index": np.array([2, 0, 2])}, n)
+            for n, f in LAYOUTS.items()
+        ),
     ),
 )
 def getitem_(x: Array, *, index: Any) -> Array:
@@ -76,7 +110,11 @@ def getitem(x: Array, index: Any) -> Array:
 @primitive(
     vjp=dict(u=lambda g, index: getitem_(g, index=index)),
     samples=calls(
-        *(lambda rng, i=i: Sample((rng.normal(size=np.zeros((3, 4))[i].shape),), {"index": i, "shape": (3, 4)}) for i in _INDICES)),
+        *(
+            lambda rng, i=i: Sample((rng.normal(size=np.zeros((3, 4))[i].shape),), {"index": i, "shape": (3, 4)})
+            for i in _INDICES
+        )
+    ),
 )
 def index_add_(u: Array, *, index: Any, shape: tuple[int, ...]) -> Array:
     """Zeros of ``shape`` with u added at ``index``, duplicates in index order: the transpose of ``getitem_``."""
@@ -93,7 +131,7 @@ def index_add_(u: Array, *, index: Any, shape: tuple[int, ...]) -> Array:
 
 def _add_rows(out: Array, u: Array, axis: int, ids: Array) -> None:
     """Add rows of u at ``ids`` along ``axis``: sorted by id (stable), each run summed in order."""
-    u = np.moveaxis(u.reshape(*u.shape[:axis], ids.size, *u.shape[axis + ids.ndim:]), axis, 0)
+    u = np.moveaxis(u.reshape(*u.shape[:axis], ids.size, *u.shape[axis + ids.ndim :]), axis, 0)
     flat = np.where(ids.ravel() < 0, ids.ravel().astype(np.int64) + out.shape[axis], ids.ravel().astype(np.int64))
     order = np.argsort(flat, kind="stable")
     sorted_ids = flat[order]
@@ -120,12 +158,19 @@ def _written(g: Array, index: Any) -> Array:
 
 
 @primitive(
-    vjp=dict(x=lambda g, index: index_put_(g, np.zeros((), g.dtype), index=index), value=lambda g, index: _written(g, index)),
+    vjp=dict(
+        x=lambda g, index: index_put_(g, np.zeros((), g.dtype), index=index), value=lambda g, index: _written(g, index)
+    ),
     samples=calls(
-        *(lambda rng, i=i: Sample((rng.normal(size=(3, 4)), rng.normal(size=np.zeros((3, 4))[i].shape)), {"index": i}) for i in _INDICES),
+        *(
+            lambda rng, i=i: Sample((rng.normal(size=(3, 4)), rng.normal(size=np.zeros((3, 4))[i].shape)), {"index": i})
+            for i in _INDICES
+        ),
         lambda rng: Sample((rng.normal(size=(3, 4)), rng.normal(size=())), {"index": np.array([1, 1])}, "0-d value"),
         lambda rng: Sample((rng.normal(size=(4, 3)).T, rng.normal(size=(4,))[::-1]), {"index": 2}, "strided"),
-        lambda rng: Sample((rng.normal(size=(3, 4)), rng.normal(size=(3, 1))), {"index": slice(None)}, "stretched value"),
+        lambda rng: Sample(
+            (rng.normal(size=(3, 4)), rng.normal(size=(3, 1))), {"index": slice(None)}, "stretched value"
+        ),
     ),
     broadcasts=True,
 )
@@ -142,7 +187,7 @@ def index_put(x: Array, index: Any, value: Array) -> Array:
 
 
 def index_add(x: Array, axis: int, index: Any, source: Array) -> Array:
-    """x with slices of ``source`` added at the places ``index`` along ``axis``; duplicates add (PyTorch's index_add)."""
+    """x with slices of ``source`` added at the places ``index`` along ``axis``; duplicates add (as PyTorch)."""
     at = (slice(None),) * (axis % x.ndim) + (plain_index(index),)
     return x + index_add_(source, index=at, shape=x.shape)
 
@@ -181,7 +226,9 @@ def _indices(x: Array, index: Any, axis: int, name: str) -> tuple[Array, int]:
 def take_along_axis(x: Array, indices: Any, axis: int) -> Array:
     """x read at ``indices`` along ``axis``, the other axes matched (size 1 stretches), as numpy.take_along_axis."""
     at, axis = _indices(x, indices, axis, "take_along_axis")
-    shape = tuple(at.shape[i] if i == axis else max(n, at.shape[i]) if min(n, at.shape[i]) else 0 for i, n in enumerate(x.shape))
+    shape = tuple(
+        at.shape[i] if i == axis else max(n, at.shape[i]) if min(n, at.shape[i]) else 0 for i, n in enumerate(x.shape)
+    )
     at = np.broadcast_to(at, shape)
     grid = list(_along(x.shape, at, axis))
     for i, n in enumerate(x.shape):
@@ -226,8 +273,10 @@ def masked_fill(x: Array, mask: Any, value: Any) -> Array:
 
 
 _MATRICES = calls(
-    lambda rng: Sample((rng.normal(size=(3, 4)),), {}), lambda rng: Sample((rng.normal(size=(3, 4)),), {"k": 1}),
-    lambda rng: Sample((rng.normal(size=(2, 3, 2)),), {"k": -1}), lambda rng: Sample((rng.normal(size=(0, 3)),), {}),
+    lambda rng: Sample((rng.normal(size=(3, 4)),), {}),
+    lambda rng: Sample((rng.normal(size=(3, 4)),), {"k": 1}),
+    lambda rng: Sample((rng.normal(size=(2, 3, 2)),), {"k": -1}),
+    lambda rng: Sample((rng.normal(size=(0, 3)),), {}),
     *(lambda rng, n=n, f=f: Sample((f(rng.normal(size=(3, 2))),), {}, n) for n, f in LAYOUTS.items()),
 )
 

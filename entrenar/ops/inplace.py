@@ -1,9 +1,10 @@
 """What ``x += v`` and ``x[i] = v`` mean on a tape that never changes.
 
-On a tracked tensor that an op made, the new value is a new array and this Tensor is rebound to it (earlier views keep the
-old value).  A leaf that requires a gradient refuses, unchanged.  Untracked tensors, and any tensor under ``no_grad``, are
+On a tracked tensor that an op made, the new value is a new array and this Tensor is rebound to it (earlier views keep
+the old value).  A leaf that requires a gradient refuses, unchanged.  Untracked tensors, and any under ``no_grad``, are
 written in place and their version moves on.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -60,8 +61,10 @@ def _recorded(target: Tensor, value: Any, symbol: str) -> bool:
 
 def _checked(target: Tensor, value: Any, symbol: str) -> None:
     if value.shape != target.shape:
-        raise ValueError(f"x {symbol}: the result has shape {value.shape}, the target {target.shape}; "
-                         "an in-place change cannot alter the shape")
+        raise ValueError(
+            f"x {symbol}: the result has shape {value.shape}, the target {target.shape}; "
+            "an in-place change cannot alter the shape"
+        )
     if not np.can_cast(value.dtype, target.dtype, "same_kind") and value.dtype != target.dtype:
         raise TypeError(f"x {symbol}: the result has dtype {value.dtype}, the target {target.dtype}; use .astype first")
 

@@ -35,9 +35,10 @@ def _linear_samples() -> Samples:
         return lambda rng: Sample(tuple(view(rng.normal(size=n)) for n in ((2, 3), (4, 3), (4,))), {}, label)
 
     return calls(
-        normals("rows", (2, 3), (4, 3), (4,)), normals("no bias", (2, 3), (4, 3)), normals("3-d", (3, 2, 4), (5, 4), (5,)),
-        normals("one vector", (3,), (2, 3), (2,)), normals("no rows", (0, 3), (2, 3), (2,)),
-        normals("no inputs", (2, 0), (3, 0), (3,)), normals("size 1", (1, 1), (1, 1), (1,)),
+        normals("rows", (2, 3), (4, 3), (4,)), normals("no bias", (2, 3), (4, 3)),
+        normals("3-d", (3, 2, 4), (5, 4), (5,)), normals("one vector", (3,), (2, 3), (2,)),
+        normals("no rows", (0, 3), (2, 3), (2,)), normals("no inputs", (2, 0), (3, 0), (3,)),
+        normals("size 1", (1, 1), (1, 1), (1,)),
         viewed("column-major", np.asfortranarray), viewed("reversed", lambda a: a[::-1]),
         viewed("every second", lambda a: np.repeat(a, 2, -1)[..., ::2]),
         viewed("stride 0", lambda a: np.broadcast_to(a[:1], a.shape)),
@@ -100,7 +101,7 @@ def check_ids(name: str, ids: Array, count: int) -> None:
     """Raise unless ids are integers in [0, count); the error gives the first that is not, and where."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{name}: ids must be integers, got dtype {ids.dtype}; use .astype(int64)")
-    if ids.size and not (0 <= int(ids.min()) and int(ids.max()) < count):
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= count):
         at = tuple(int(i) for i in np.argwhere((ids < 0) | (ids >= count))[0])
         raise IndexError(f"{name}: id {int(ids[at])} at index {at} is outside [0, {count})")
 

@@ -1,4 +1,5 @@
 """Products: matmul and what is made of it, einsum, trace.  16-bit floats accumulate in float32."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -33,8 +34,11 @@ def _right(g: Array, a: Array, b: Array) -> Array:
     if b.ndim == 1:
         return S.squeeze(matmul(_swap(a), S.expand_dims(g, -1)), -1)
     if b.ndim == 2 and a.ndim > 2:
-        return matmul(_swap(S.reshape(a, (-1, a.shape[-1]))), S.reshape(g, (-1, g.shape[-1]))) if a.size and g.size else (
-            matmul(_swap(a), g))
+        return (
+            matmul(_swap(S.reshape(a, (-1, a.shape[-1]))), S.reshape(g, (-1, g.shape[-1])))
+            if a.size and g.size
+            else (matmul(_swap(a), g))
+        )
     return matmul(_swap(a), g)
 
 
@@ -42,16 +46,37 @@ def _two(a: tuple[int, ...], b: tuple[int, ...], label: str = "") -> Any:
     return lambda rng: Sample((rng.normal(size=a), rng.normal(size=b)), {}, label or f"{a} @ {b}")
 
 
-_SHAPES = (((2, 3), (3, 4)), ((3,), (3,)), ((3,), (3, 2)), ((2, 3), (3,)), ((2, 3, 4), (4, 2)), ((2, 1, 2, 3), (3, 3, 2)),
-           ((3,), (2, 3, 2)), ((2, 2, 3), (3,)), ((0, 3), (3, 2)), ((2, 0), (0, 3)), ((1, 1), (1, 1)), ((0, 2, 3), (3, 2)))
+_SHAPES = (
+    ((2, 3), (3, 4)),
+    ((3,), (3,)),
+    ((3,), (3, 2)),
+    ((2, 3), (3,)),
+    ((2, 3, 4), (4, 2)),
+    ((2, 1, 2, 3), (3, 3, 2)),
+    ((3,), (2, 3, 2)),
+    ((2, 2, 3), (3,)),
+    ((0, 3), (3, 2)),
+    ((2, 0), (0, 3)),
+    ((1, 1), (1, 1)),
+    ((0, 2, 3), (3, 2)),
+)
 
 
 @primitive(
     vjp=dict(a=_left, b=_right),
-    samples=calls(*(_two(a, b) for a, b in _SHAPES)) + calls(
-        *(lambda rng, n=n, f=f: Sample((f(rng.normal(size=(3, 2))), rng.normal(size=(2, 4))), {}, f"{n} left") for n, f in LAYOUTS.items()),
-        *(lambda rng, n=n, f=f: Sample((rng.normal(size=(2, 3)), f(rng.normal(size=(3, 2)))), {}, f"{n} right") for n, f in LAYOUTS.items())),
-    broadcasts=True, autocast=True,
+    samples=calls(*(_two(a, b) for a, b in _SHAPES))
+    + calls(
+        *(
+            lambda rng, n=n, f=f: Sample((f(rng.normal(size=(3, 2))), rng.normal(size=(2, 4))), {}, f"{n} left")
+            for n, f in LAYOUTS.items()
+        ),
+        *(
+            lambda rng, n=n, f=f: Sample((rng.normal(size=(2, 3)), f(rng.normal(size=(3, 2)))), {}, f"{n} right")
+            for n, f in LAYOUTS.items()
+        ),
+    ),
+    broadcasts=True,
+    autocast=True,
 )
 def matmul(a: Array, b: Array) -> Array:
     """Matrix product as numpy.matmul: 1-d operands are vectors, leading axes broadcast.  Plain IEEE arithmetic.
@@ -59,7 +84,9 @@ def matmul(a: Array, b: Array) -> Array:
     Raises ValueError naming both shapes if the inner sizes differ.
     """
     if a.ndim == 0 or b.ndim == 0:
-        raise ValueError(f"matmul: operands need at least one dimension, got shapes {a.shape} and {b.shape}; use * for scalars")
+        raise ValueError(
+            f"matmul: operands need at least one dimension, got shapes {a.shape} and {b.shape}; use * for scalars"
+        )
     inner = b.shape[0] if b.ndim == 1 else b.shape[-2]
     if a.shape[-1] != inner:
         raise ValueError(f"matmul: inner sizes differ: {a.shape} @ {b.shape} ({a.shape[-1]} and {inner})")
@@ -83,8 +110,10 @@ def dot(a: Array, b: Array) -> Array:
 
 def outer(a: Array, b: Array) -> Array:
     """All products of an element of a and one of b, shape (a.size, b.size)."""
-    return E.mul(S.reshape(S.ravel(a), (-1, 1)) if a.size else S.reshape(a, (0, 1)),
-                 S.reshape(S.ravel(b), (1, -1)) if b.size else S.reshape(b, (1, 0)))
+    return E.mul(
+        S.reshape(S.ravel(a), (-1, 1)) if a.size else S.reshape(a, (0, 1)),
+        S.reshape(S.ravel(b), (1, -1)) if b.size else S.reshape(b, (1, 0)),
+    )
 
 
 def tensordot(a: Array, b: Array, axes: Any = 2) -> Array:
@@ -101,8 +130,10 @@ def tensordot(a: Array, b: Array, axes: Any = 2) -> Array:
     inner = int(np.prod([a.shape[i] for i in left], dtype=np.int64))
     rows = int(np.prod([a.shape[i] for i in rest_a], dtype=np.int64))
     columns = int(np.prod([b.shape[i] for i in rest_b], dtype=np.int64))
-    product = matmul(S.reshape(S.transpose(a, (*rest_a, *left)), (rows, inner)),
-                     S.reshape(S.transpose(b, (*right, *rest_b)), (inner, columns)))
+    product = matmul(
+        S.reshape(S.transpose(a, (*rest_a, *left)), (rows, inner)),
+        S.reshape(S.transpose(b, (*right, *rest_b)), (inner, columns)),
+    )
     return S.reshape(product, (*(a.shape[i] for i in rest_a), *(b.shape[i] for i in rest_b)))
 
 
@@ -141,7 +172,7 @@ def _parse(subscripts: str, ranks: list[int]) -> tuple[list[str], str]:
     filled = []
     for term, rank in zip(terms, ranks, strict=True):
         count = rank - len(term.replace("...", ""))
-        filled.append(term.replace("...", "".join(spare[widest - count:widest])))
+        filled.append(term.replace("...", "".join(spare[widest - count : widest])))
     ellipsis = "".join(spare[:widest])
     if arrow:
         target = out.replace("...", ellipsis)
@@ -173,12 +204,14 @@ def einsum(subscripts: str, *operands: Array) -> Array:
             while term.count(c) > 1:
                 first, second = term.index(c), term.index(c, term.index(c) + 1)
                 if x.shape[first] != x.shape[second]:
-                    raise ValueError(f"einsum: label {c!r} of {subscripts!r} has sizes {x.shape[first]} and {x.shape[second]}")
+                    raise ValueError(
+                        f"einsum: label {c!r} of {subscripts!r} has sizes {x.shape[first]} and {x.shape[second]}"
+                    )
                 x = diagonal(x, 0, first, second)
-                term = term[:first] + term[first + 1:second] + term[second + 1:] + c
+                term = term[:first] + term[first + 1 : second] + term[second + 1 :] + c
         xs[i], labels[i] = _summed(x, term, [j for j, c in enumerate(term) if x.shape[j] == 1 and sizes[c] != 1])
     for i, term in enumerate(labels):  # a label that nobody else has: its sum
-        others = "".join(labels[:i] + labels[i + 1:]) + out
+        others = "".join(labels[:i] + labels[i + 1 :]) + out
         xs[i], labels[i] = _summed(xs[i], term, [j for j, c in enumerate(term) if c not in others])
     names = {c: chr(97 + k) if k < 26 else chr(65 + k - 26) for k, c in enumerate(dict.fromkeys("".join(labels) + out))}
     pattern = ",".join("".join(names[c] for c in t) for t in labels) + "->" + "".join(names[c] for c in out)
@@ -201,20 +234,32 @@ def _einsum_pull(g: Array, xs: tuple[Array, ...], pattern: str, needs: tuple[boo
             ds.append(None)
             continue
         others = [j for j in range(len(terms)) if j != i]
-        ds.append(einsum_(g, *(xs[j] for j in others), pattern=",".join([out, *(terms[j] for j in others)]) + "->" + term))
+        ds.append(
+            einsum_(g, *(xs[j] for j in others), pattern=",".join([out, *(terms[j] for j in others)]) + "->" + term)
+        )
     return tuple(ds)
 
 
 def _patterns(*cases: tuple[str, tuple[tuple[int, ...], ...]]) -> Any:
-    return calls(*(lambda rng, p=p, s=s: Sample(tuple(rng.normal(size=n) for n in s), {"pattern": p}, p) for p, s in cases))
+    return calls(
+        *(lambda rng, p=p, s=s: Sample(tuple(rng.normal(size=n) for n in s), {"pattern": p}, p) for p, s in cases)
+    )
 
 
 @primitive(
     vjp=_einsum_pull,
     samples=_patterns(
-        ("ij,jk->ik", ((2, 3), (3, 4))), ("i,i->", ((3,), (3,))), ("bij,bjk->bik", ((2, 2, 3), (2, 3, 2))), ("ij->ji", ((2, 3),)),
-        ("i,j,k->kij", ((2,), (3,), (2,))), ("ij,ij->ij", ((2, 3), (2, 3))), (",i->i", ((), (3,))), ("ij,jk->ik", ((0, 3), (3, 2)))),
-    promotes=True, autocast=True,
+        ("ij,jk->ik", ((2, 3), (3, 4))),
+        ("i,i->", ((3,), (3,))),
+        ("bij,bjk->bik", ((2, 2, 3), (2, 3, 2))),
+        ("ij->ji", ((2, 3),)),
+        ("i,j,k->kij", ((2,), (3,), (2,))),
+        ("ij,ij->ij", ((2, 3), (2, 3))),
+        (",i->i", ((), (3,))),
+        ("ij,jk->ik", ((0, 3), (3, 2))),
+    ),
+    promotes=True,
+    autocast=True,
 )
 def einsum_(*xs: Array, pattern: str) -> Array:
     """einsum of operands whose labels are unique and each in another operand or in the output."""

@@ -10,7 +10,7 @@ import numpy as np
 from ..array import Array, is_float, wide
 from ..autograd.fused import fused
 from ..autograd.linear import scale
-from ..autograd.samples import Draw, Sample, Samples, calls, edge, edges, reals
+from ..autograd.samples import Draw, Sample, Samples, calls, edge, edges, normals, reals
 from ..autograd.tensor import raw
 from . import elementwise as E, exponential, index, reduce, shape
 from .activations import log_softmax, narrow
@@ -23,7 +23,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def reduced(loss: Array, reduction: str, name: str, over: float | None = None) -> Array:
-    """The losses of elements or rows as "none" (themselves), "sum", or "mean": the sum over ``over`` (how many by default)."""
+    """Losses as they are ("none"), their "sum", or the sum divided by ``over`` ("mean"; by default how many there are)."""
     if reduction == "none":
         return loss
     if reduction not in (*REDUCTIONS, "batchmean"):
@@ -45,8 +45,8 @@ def _common(loss: Array, x: Array, target: Array) -> Array:
     return narrow(loss, dtype) if is_float(dtype) else loss
 
 
-def between(draw: Draw, target: Draw, apart: float = 0.0) -> Samples:
-    """Two arrays of one shape, for every reduction; the second is the first plus ``apart`` if that is given."""
+def between(draw: Draw, target: Draw) -> Samples:
+    """Two arrays of one shape and layout, for every reduction."""
     def sample(form: tuple[int, ...], reduction: str, view: Callable[[Any], Any] = lambda a: a) -> Any:
         return lambda rng: Sample((view(draw(rng, form)), view(target(rng, form))), {"reduction": reduction},
                                   f"{form} {reduction}")
@@ -93,9 +93,10 @@ def huber_loss(x: Array, target: Array, *, reduction: str = "mean", delta: float
 
 @fused(
     samples=between(reals(-2, 0), reals(0.1, 1)) + between(reals(-2, 0), reals(-2, 0)).with_(log_target=True)
-    + calls(lambda rng: Sample((rng.normal(size=(2, 3)), rng.random((2, 3))), {}, "batchmean")) + edges(
+    + calls(lambda rng: Sample((rng.normal(size=(2, 3)), rng.random((2, 3))), {}, "mean over the batch")) + edges(
         edge([[-math.inf, 0.0]], [[0.0, 1.0]], value=0.0, grads=([[0.0, -1.0]], None), label="0 log 0"),
-        edge([[-math.inf, 0.0]], [[-math.inf, 0.0]], log_target=True, value=0.0, grads=([[0.0, -1.0]], None), label="log of 0"),
+        edge([[-math.inf, 0.0]], [[-math.inf, 0.0]], log_target=True, value=0.0, grads=([[0.0, -1.0]], None),
+             label="log of 0"),
     ),
 )
 def kl_div(x: Array, target: Array, *, reduction: str = "batchmean", log_target: bool = False) -> Array:
@@ -113,17 +114,17 @@ def kl_div(x: Array, target: Array, *, reduction: str = "batchmean", log_target:
 
 @fused(
     samples=between(reals(-3, 3), reals(0.1, 0.9)) + calls(
-        lambda rng: Sample((rng.normal(size=(2, 3)), rng.random((2, 3)), rng.random((2, 3)), rng.uniform(0.5, 2, 3)), {}, "weighted"),
-        lambda rng: Sample((rng.normal(size=(2, 3)), rng.random((2, 3)), None, rng.uniform(0.5, 2, 3)), {}, "positives weighted"),
+        lambda rng: Sample((rng.normal(size=(2, 3)), *rng.random((2, 2, 3)), rng.uniform(0.5, 2, 3)), {}, "weighted"),
+        lambda rng: Sample((rng.normal(size=(2, 3)), rng.random((2, 3)), None, rng.random(3)), {}, "positives"),
     ) + edges(
         edge([-math.inf, math.inf, 1000.0], [0.0, 1.0, 1.0], reduction="none", value=[0.0, 0.0, 0.0],
              grads=([0.0, 0.0, 0.0], None), label="certain and right"),
-        edge([-1000.0, 1000.0], [1.0, 0.0], reduction="none", value=[1000.0, 1000.0], grads=([-1.0, 1.0], None), label="wrong"),
+        edge([-1e3, 1e3], [1.0, 0.0], reduction="none", value=[1e3, 1e3], grads=([-1.0, 1.0], None), label="wrong"),
     ),
 )
 def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array = None, pos_weight: Array = None, *,
                                      reduction: str = "mean") -> Array:
-    """-(pos_weight t log s + (1 - t) log(1 - s)) weight with s = sigmoid(x), reduced; computed from softplus, so never inf - inf.
+    """-(pos_weight t log s + (1 - t) log(1 - s)) weight with s = sigmoid(x), reduced; both logs by softplus.
 
     x, target: one shape, float.  weight, pos_weight: broadcast to it, or None.
     """
@@ -146,22 +147,19 @@ def _kept(targets: Array, ignore_index: int) -> tuple[Array, Array]:
 
 
 def _row_samples(smoothed: bool) -> Samples:
-    x = lambda rng, *n: rng.normal(size=n)
-    w = lambda rng, n: rng.uniform(0.5, 2, n)
+    plain, some = np.array([2, 0, 3]), np.array([2, -100, 3])
+    weight = np.array([0.5, 2.0, 1.25, 0.75])
     smoothing = (
-        lambda rng: Sample((x(rng, 3, 4), np.array([2, -100, 3])), {"label_smoothing": 0.2}, "smoothed"),
-        lambda rng: Sample((x(rng, 3, 4), np.array([2, -100, 3]), w(rng, 4)), {"label_smoothing": 0.2}, "smoothed, weighted"),
+        normals("smoothed", (3, 4), some, label_smoothing=0.2),
+        normals("smoothed, weighted", (3, 4), some, weight, label_smoothing=0.2),
     )
     return calls(
-        lambda rng: Sample((x(rng, 3, 4), np.array([2, 0, 3])), {}, "plain"),
-        lambda rng: Sample((x(rng, 3, 4), np.array([2, -100, 3])), {}, "one ignored"),
-        lambda rng: Sample((x(rng, 3, 4), np.array([2, 1, 3])), {"ignore_index": 1}, "ignored by its class"),
-        lambda rng: Sample((x(rng, 3, 4), np.array([2, 0, 3]), w(rng, 4)), {}, "weighted"),
-        *(smoothing if smoothed else ()),
-        lambda rng: Sample((x(rng, 2, 1), np.array([0, 0])), {}, "one class"),
-        lambda rng: Sample((x(rng, 0, 3), np.zeros(0, np.int64)), {}, "no rows"),
-        lambda rng: Sample((x(rng, 4, 3).T, np.array([2, 0, 3], np.int32)), {}, "transposed"),
-        lambda rng: Sample((x(rng, 6, 8)[::2, ::-2], np.array([2, 0, 3])), {}, "strided"),
+        normals("plain", (3, 4), plain), normals("one ignored", (3, 4), some),
+        normals("ignored by its class", (3, 4), np.array([2, 1, 3]), ignore_index=1),
+        normals("weighted", (3, 4), plain, weight), *(smoothing if smoothed else ()),
+        normals("one class", (2, 1), np.array([0, 0])), normals("no rows", (0, 3), np.zeros(0, np.int64)),
+        lambda rng: Sample((rng.normal(size=(4, 3)).T, plain.astype(np.int32)), {}, "transposed"),
+        lambda rng: Sample((rng.normal(size=(6, 8))[::2, ::-2], plain), {}, "strided"),
     )
 
 
@@ -169,18 +167,19 @@ def _row_samples(smoothed: bool) -> Samples:
     edge([[-math.inf, 1.0]], np.array([1]), value=[0.0], grads=([[0.0, 0.0]], None), label="certain"),
     edge([[math.nan, 1.0]], np.array([-100]), value=[0.0], grads=([[0.0, 0.0]], None), label="ignored NaN")),
     nondiff=("targets", "weight"))
-def row_losses(x: Array, targets: Array, weight: Array = None, *, label_smoothing: float = 0.0, ignore_index: int = -100) -> Array:
+def row_losses(x: Array, targets: Array, weight: Array = None, *, label_smoothing: float = 0.0,
+               ignore_index: int = -100) -> Array:
     """(1 - s) w[t] (lse - x[t]) + s / C sum_c w[c] (lse - x[c]) per row, lse = log(sum(e^x)); 0 for an ignored row.
 
-    x: (rows, C) logits; targets: (rows,) integers, already checked; weight: (C,) or None (Szegedy et al. 2016, section 7,
-    with the class weights where PyTorch has them).
+    x: (rows, C) logits; targets: (rows,) integers, already checked; weight: (C,) or None (Szegedy et al. 2016,
+    section 7, with the class weights where PyTorch has them).
     """
     keep, target = _kept(raw(targets), ignore_index)
     x32 = wide(x)
     lse = reduce.logsumexp(x32, axis=-1)
     picked = shape.reshape(index.take_along_axis(x32, target[:, None], axis=-1), lse.shape)
     loss = E.sub(lse, picked)
-    w = None if weight is None else wide(raw(weight)).astype(raw(x32).dtype)
+    w = None if weight is None else raw(weight).astype(raw(x32).dtype)
     if w is not None:
         loss = E.mul(loss, w[target])
     if label_smoothing:
@@ -198,15 +197,23 @@ def _checked(name: str, x: Array, targets: Array, axis: int, ignore_index: int, 
     if targets.dtype.kind not in "iu":
         raise TypeError(f"{name}: targets must be class indices (integers), got dtype {targets.dtype}")
     if targets.shape != rows:
-        raise ValueError(f"{name}: targets have shape {targets.shape}, expected {rows}: that of x, {x.shape}, without its "
-                         f"class axis {axis}")
-    if weight is not None and raw(weight).shape != (classes,):
-        raise ValueError(f"{name}: weight has shape {raw(weight).shape}, expected ({classes},), one number per class")
+        raise ValueError(f"{name}: targets have shape {targets.shape}, expected {rows}: that of x, {x.shape}, without "
+                         f"its class axis {axis}")
+    _check_weight(name, weight, classes)
     wrong = ((targets < 0) | (targets >= classes)) & (targets != ignore_index)
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise IndexError(f"{name}: target {int(targets[at])} at index {at} is outside [0, {classes}) and is not "
                          f"ignore_index={ignore_index}")
+
+
+def _check_weight(name: str, weight: Array | None, classes: int) -> None:
+    if weight is None:
+        return
+    if getattr(weight, "tracked", False):
+        raise TypeError(f"{name}: weight is a constant, and this one requires a gradient: use weight.detach()")
+    if weight.shape != (classes,):
+        raise ValueError(f"{name}: weight has shape {weight.shape}, expected ({classes},), one number per class")
 
 
 def _rows(x: Array, axis: int) -> Array:
@@ -225,10 +232,10 @@ def cross_entropy(x: Array, targets: Array, *, axis: int = -1, weight: Array | N
                   reduction: str = "mean", label_smoothing: float = 0.0) -> Array:
     """-log softmax(x)[target], reduced (Bishop 2006, eq. 4.108).
 
-    x: logits, classes along ``axis``: the last, or 1 as PyTorch has it with axis=1.  targets: class indices of x's shape
-    without that axis, or probabilities of x's shape.  weight: (classes,) or None.  ``ignore_index`` rows count nothing: the
-    mean is over the weights of the others, 0 with zero gradient if there are none.
-    label_smoothing: the share spread evenly over all classes.
+    x: logits, classes along ``axis``: the last, or 1 as PyTorch has it with axis=1.  targets: class indices of x's
+    shape without that axis, or probabilities of x's shape.  weight: (classes,) or None, a constant.  Rows whose target
+    is ``ignore_index`` count nothing: the mean is over the weights of the others, 0 with zero gradient if there are
+    none.  label_smoothing: the share spread evenly over all classes.
     Raises IndexError naming a target outside [0, classes), ValueError for shapes that do not fit.
     """
     x = x if hasattr(x, "dtype") else np.asarray(x)
@@ -244,7 +251,8 @@ def cross_entropy(x: Array, targets: Array, *, axis: int = -1, weight: Array | N
     return _finished(loss, x, plain, weight, ignore_index, reduction, "cross_entropy")
 
 
-def _finished(loss: Array, x: Array, targets: Array, weight: Array | None, ignore_index: int, reduction: str, name: str) -> Array:
+def _finished(loss: Array, x: Array, targets: Array, weight: Array | None, ignore_index: int, reduction: str,
+              name: str) -> Array:
     """Losses of rows, reduced: the mean is over the weights of the rows that count."""
     if reduction == "none":
         return narrow(shape.reshape(loss, targets.shape), x.dtype)
@@ -255,8 +263,10 @@ def _finished(loss: Array, x: Array, targets: Array, weight: Array | None, ignor
     return narrow(reduced(loss, reduction, name, over), x.dtype)
 
 
-def _soft_cross_entropy(x: Array, targets: Array, axis: int, weight: Array | None, reduction: str, smoothing: float) -> Array:
+def _soft_cross_entropy(x: Array, targets: Array, axis: int, weight: Array | None, reduction: str,
+                        smoothing: float) -> Array:
     """-sum_c w[c] t[c] log softmax(x)[c] per row, t smoothed; the mean is over rows."""
+    _check_weight("cross_entropy", weight, x.shape[axis])
     t = wide(targets)
     if smoothing:
         t = t * (1.0 - smoothing) + smoothing / x.shape[axis]

@@ -1,4 +1,5 @@
 """Operators and methods of Tensor: installed here, because ops stand above the tape."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -14,27 +15,64 @@ from .inplace import INPLACE
 
 # ops whose first argument is the tensor, under their own name
 NAMED: dict[Any, tuple[str, ...]] = {
-    elementwise: ("add", "sub", "mul", "div", "neg", "pow", "square", "sqrt", "rsqrt", "reciprocal", "abs", "sign",
-                  "maximum", "minimum", "clip", "floor", "ceil", "round"),
+    elementwise: (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "pow",
+        "square",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "abs",
+        "sign",
+        "maximum",
+        "minimum",
+        "clip",
+        "floor",
+        "ceil",
+        "round",
+    ),
     exponential: ("exp", "expm1", "log", "log1p", "log2", "sinh", "cosh", "tanh", "sigmoid", "softplus", "erf"),
     trigonometric: ("sin", "cos", "tan"),
     reduce: ("sum", "mean", "prod", "max", "min", "var", "std", "norm", "logsumexp"),
     cumulative: ("cumsum", "cumprod"),
     order: ("argmax", "argmin", "any", "all", "sort", "argsort", "topk"),
-    shape: ("moveaxis", "swapaxes", "squeeze", "unsqueeze", "split", "flip", "roll", "tile", "repeat", "flatten", "ravel",
-            "broadcast_to"),
+    shape: (
+        "moveaxis",
+        "swapaxes",
+        "squeeze",
+        "unsqueeze",
+        "split",
+        "flip",
+        "roll",
+        "tile",
+        "repeat",
+        "flatten",
+        "ravel",
+        "broadcast_to",
+    ),
     index: ("gather", "scatter", "scatter_add", "index_fill", "index_put", "take", "tril", "triu", "masked_fill"),
     linalg: ("matmul", "dot", "outer", "trace"),
     activations: ("relu", "gelu", "silu", "softmax", "log_softmax"),
 }
 
 BINARY: dict[str, Callable[..., Any]] = {
-    "add": elementwise.add, "sub": elementwise.sub, "mul": elementwise.mul, "truediv": elementwise.div,
+    "add": elementwise.add,
+    "sub": elementwise.sub,
+    "mul": elementwise.mul,
+    "truediv": elementwise.div,
     "matmul": linalg.matmul,
 }
 COMPARE: dict[str, Callable[..., Any]] = {
-    "eq": elementwise.equal, "ne": elementwise.not_equal, "lt": elementwise.less, "le": elementwise.less_equal,
-    "gt": elementwise.greater, "ge": elementwise.greater_equal,
+    "eq": elementwise.equal,
+    "ne": elementwise.not_equal,
+    "lt": elementwise.less,
+    "le": elementwise.less_equal,
+    "gt": elementwise.greater,
+    "ge": elementwise.greater_equal,
 }
 
 
@@ -135,7 +173,9 @@ def _number(kind: type) -> Callable[[Tensor], Any]:
 
 
 def _show(self: Tensor) -> str:
-    text = np.array2string(self.data if isinstance(self.data, np.ndarray) else self.data.get(), separator=", ", prefix="tensor(")
+    text = np.array2string(
+        self.data if isinstance(self.data, np.ndarray) else self.data.get(), separator=", ", prefix="tensor("
+    )
     extras = "" if self.dtype in (np.float32, np.int64, np.bool_) else f", dtype={self.dtype}"
     if self.tracked:
         extras += ", requires_grad=True" if self.node is None else f", op={self.node.op.name}"
@@ -166,11 +206,23 @@ def install() -> None:
     for name, method in INPLACE.items():
         setattr(Tensor, name, method)
     special: dict[str, Any] = {
-        "__pow__": _power, "__rpow__": _swapped(elementwise.pow), "__neg__": elementwise.neg, "__abs__": elementwise.abs,
-        "__pos__": lambda self: self, "__getitem__": index.getitem, "__len__": _length, "__iter__": _rows,
-        "__float__": _number(float), "__int__": _number(int), "__bool__": _number(bool), "__repr__": _show,
-        "__format__": _format, "_repr_html_": _html, "__hash__": object.__hash__,
-        "T": property(shape.transpose), "mT": property(lambda self: shape.swapaxes(self, -1, -2)),
+        "__pow__": _power,
+        "__rpow__": _swapped(elementwise.pow),
+        "__neg__": elementwise.neg,
+        "__abs__": elementwise.abs,
+        "__pos__": lambda self: self,
+        "__getitem__": index.getitem,
+        "__len__": _length,
+        "__iter__": _rows,
+        "__float__": _number(float),
+        "__int__": _number(int),
+        "__bool__": _number(bool),
+        "__repr__": _show,
+        "__format__": _format,
+        "_repr_html_": _html,
+        "__hash__": object.__hash__,
+        "T": property(shape.transpose),
+        "mT": property(lambda self: shape.swapaxes(self, -1, -2)),
     }
     for method in (reshape, transpose, permute, expand, astype, to, clone):
         special[method.__name__] = method

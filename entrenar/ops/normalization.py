@@ -88,7 +88,7 @@ def _channels(name: str, x: Array, **vectors: Array | None) -> tuple[int, ...]:
     for label, a in vectors.items():
         if a is not None and a.shape != (x.shape[1],):
             raise ValueError(f"{name}: {label} has shape {a.shape}, expected ({x.shape[1]},): one per channel of x")
-    return (int(x.shape[1]),) + (1,) * (x.ndim - 2)
+    return int(x.shape[1]), *(1 for _ in x.shape[2:])
 
 
 def _along(a: Array | None, form: tuple[int, ...]) -> Array | None:
@@ -97,7 +97,8 @@ def _along(a: Array | None, form: tuple[int, ...]) -> Array | None:
 
 @fused(
     samples=calls(
-        normals("3 of 6", (2, 6, 3), (6,), (6,), num_groups=3), normals("images", (2, 4, 3, 2), (4,), (4,), num_groups=2),
+        normals("3 of 6", (2, 6, 3), (6,), (6,), num_groups=3),
+        normals("images", (2, 4, 3, 2), (4,), (4,), num_groups=2),
         normals("no weight", (3, 4), num_groups=2, eps=0.1), normals("one group", (2, 3, 4), (3,), num_groups=1),
         normals("empty", (0, 4, 2), (4,), (4,), num_groups=2),
     ),

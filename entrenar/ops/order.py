@@ -1,4 +1,5 @@
 """Order and truth: argmax, sort, topk, any, all."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -13,8 +14,10 @@ __all__ = ["all", "any", "argmax", "argmin", "argsort", "sort", "topk"]
 Axis = int | tuple[int, ...] | None
 _DRAW = distinct()
 _SAMPLES = calls(
-    lambda rng: Sample((_DRAW(rng, (2, 3)),), {"axis": -1}, "last"), lambda rng: Sample((_DRAW(rng, (3, 2)),), {"axis": 0}, "axis 0"),
-    lambda rng: Sample((_DRAW(rng, (1, 4)),), {"axis": 0}, "size 1"), lambda rng: Sample((_DRAW(rng, (5,)),), {"axis": 0}, "1-d"),
+    lambda rng: Sample((_DRAW(rng, (2, 3)),), {"axis": -1}, "last"),
+    lambda rng: Sample((_DRAW(rng, (3, 2)),), {"axis": 0}, "axis 0"),
+    lambda rng: Sample((_DRAW(rng, (1, 4)),), {"axis": 0}, "size 1"),
+    lambda rng: Sample((_DRAW(rng, (5,)),), {"axis": 0}, "1-d"),
     lambda rng: Sample((_DRAW(rng, (0, 3)),), {"axis": 1}, "empty"),
     *(lambda rng, n=n, f=f: Sample((f(_DRAW(rng, (3, 2))),), {"axis": -1}, n) for n, f in LAYOUTS.items()),
 )
@@ -61,9 +64,14 @@ def sort(x: Array, axis: int = -1) -> Array:
     return np.sort(x, axis=axis, kind="stable")
 
 
-@fused(samples=calls(
-    lambda rng: Sample((_DRAW(rng, (2, 5)), 3), {}, "largest"), lambda rng: Sample((_DRAW(rng, (2, 5)), 2), {"largest": False}),
-    lambda rng: Sample((_DRAW(rng, (4, 2)), 1), {"axis": 0}), lambda rng: Sample((_DRAW(rng, (0, 3)), 2), {}, "empty")))
+@fused(
+    samples=calls(
+        lambda rng: Sample((_DRAW(rng, (2, 5)), 3), {}, "largest"),
+        lambda rng: Sample((_DRAW(rng, (2, 5)), 2), {"largest": False}),
+        lambda rng: Sample((_DRAW(rng, (4, 2)), 1), {"axis": 0}),
+        lambda rng: Sample((_DRAW(rng, (0, 3)), 2), {}, "empty"),
+    )
+)
 def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """(values, indices) of the k largest (or smallest) along ``axis``, best first, the first of equals first.
 

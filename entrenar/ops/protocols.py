@@ -1,4 +1,5 @@
-"""NumPy and DLPack protocols of Tensor: ``np.exp(t)``, ``ndarray * t``, ``np.concatenate([t, a])``, ``np.asarray(t)``."""
+"""NumPy and DLPack protocols of Tensor: ``np.exp(t)``, ``ndarray * t``, ``np.stack([t, a])``, ``np.asarray(t)``."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -11,12 +12,32 @@ from ..autograd.tensor import raw
 
 # NumPy's name -> ours, where they differ
 UFUNCS = {
-    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "power": "pow",
-    "float_power": "pow", "absolute": "abs", "fabs": "abs", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
-    "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "rint": "round",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "true_divide": "div",
+    "negative": "neg",
+    "power": "pow",
+    "float_power": "pow",
+    "absolute": "abs",
+    "fabs": "abs",
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
+    "rint": "round",
 }
-REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_or": "any",
-              "logical_and": "all"}
+REDUCTIONS = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_or": "any",
+    "logical_and": "all",
+}
 FUNCTIONS = {"amax": "max", "amin": "min", "around": "round", "vstack": "vstack"}
 ATTRIBUTES = {"shape": "shape", "ndim": "ndim", "size": "size"}
 
@@ -31,8 +52,10 @@ def namespace() -> dict[str, Any]:
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """A NumPy ufunc on tensors is the op of that name; ``ufunc.reduce`` of add, multiply, maximum, minimum too."""
     if any(o is not None for o in kwargs.pop("out", None) or ()):
-        raise TypeError(f"np.{ufunc.__name__}(..., out=array) with a Tensor would drop the gradient, as does "
-                        "array += tensor: write array = array + tensor, or make the target a Tensor (en.tensor(array))")
+        raise TypeError(
+            f"np.{ufunc.__name__}(..., out=array) with a Tensor would drop the gradient, as does "
+            "array += tensor: write array = array + tensor, or make the target a Tensor (en.tensor(array))"
+        )
     table = namespace()
     if method == "__call__" and not kwargs:
         op = table.get(UFUNCS.get(ufunc.__name__, ufunc.__name__))
@@ -41,8 +64,13 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
     if method == "reduce" and ufunc.__name__ in REDUCTIONS:
         given = {k: v for k, v in {"axis": 0, **kwargs}.items() if v is not None or k == "axis"}
         return table[REDUCTIONS[ufunc.__name__]](*inputs, **given)
-    return _untracked(f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}"), ufunc.__name__,
-                      getattr(ufunc, method), inputs, kwargs)
+    return _untracked(
+        f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}"),
+        ufunc.__name__,
+        getattr(ufunc, method),
+        inputs,
+        kwargs,
+    )
 
 
 def array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -73,8 +101,10 @@ def _untracked(shown: str, name: str, function: Any, args: Any, kwargs: Any) -> 
 
     plain_args, plain_kwargs = strip(tuple(args)), {k: strip(v) for k, v in kwargs.items()}
     if lost:
-        raise TypeError(f"{shown} has no gradient in entrenar.{nearest(name, namespace())} "
-                        "Use .detach().numpy() if none is wanted, or declare an op with @en.primitive")
+        raise TypeError(
+            f"{shown} has no gradient in entrenar.{nearest(name, namespace())} "
+            "Use .detach().numpy() if none is wanted, or declare an op with @en.primitive"
+        )
     made = function(*plain_args, **plain_kwargs)
     return Tensor(made) if isinstance(made, (np.ndarray, np.generic)) and made.dtype.kind in "biuf" else made
 
@@ -102,8 +132,12 @@ def dlpack(self: Tensor, **options: Any) -> Any:
 def install() -> None:
     """Give Tensor the protocols."""
     methods = {
-        "__array_ufunc__": array_ufunc, "__array_function__": array_function, "__array__": array, "__dlpack__": dlpack,
-        "__dlpack_device__": lambda self: self.data.__dlpack_device__(), "__array_priority__": 1000,
+        "__array_ufunc__": array_ufunc,
+        "__array_function__": array_function,
+        "__array__": array,
+        "__dlpack__": dlpack,
+        "__dlpack_device__": lambda self: self.data.__dlpack_device__(),
+        "__array_priority__": 1000,
         "__cuda_array_interface__": property(lambda self: raw(self).__cuda_array_interface__),
     }
     for name, method in methods.items():

@@ -1,4 +1,5 @@
 """Reductions over axes.  16-bit floats accumulate in float32 and are rounded once."""
+
 from __future__ import annotations
 
 import math
@@ -7,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, wide, xp
+from ..array import Array, wide
 from ..autograd import fused, primitive
 from ..autograd.linear import broadcast_to, scale
-from ..autograd.samples import Sample, Samples, calls, distinct, edge, edges, reals
-from ..autograd.samples import LAYOUTS
+from ..autograd.samples import LAYOUTS, Sample, Samples, calls, distinct, edge, edges, reals
 from ..autograd.tensor import raw
 from . import cumulative, elementwise as E, exponential, shape as S
 
@@ -57,10 +57,12 @@ def count(shape: tuple[int, ...], axis: Axis) -> int:
 def reduced(draw: Any, empty: bool = True) -> Samples:
     """Samples of a reduction: every kind of axis, keepdims, 0-d, size-1, empty, every layout."""
     makers = [
-        lambda rng: Sample((draw(rng, (2, 3)),), {}, "all"), lambda rng: Sample((draw(rng, (2, 3)),), {"axis": 0}, "axis 0"),
+        lambda rng: Sample((draw(rng, (2, 3)),), {}, "all"),
+        lambda rng: Sample((draw(rng, (2, 3)),), {"axis": 0}, "axis 0"),
         lambda rng: Sample((draw(rng, (2, 3, 2)),), {"axis": (0, -1), "keepdims": True}, "two axes, kept"),
         lambda rng: Sample((draw(rng, (2, 3)),), {"axis": -1, "keepdims": True}, "last, kept"),
-        lambda rng: Sample((draw(rng, ()),), {}, "0-d"), lambda rng: Sample((draw(rng, (1, 4)),), {"axis": 0}, "size 1"),
+        lambda rng: Sample((draw(rng, ()),), {}, "0-d"),
+        lambda rng: Sample((draw(rng, (1, 4)),), {"axis": 0}, "size 1"),
         lambda rng: Sample((draw(rng, (0, 3)),), {"axis": 1}, "empty result"),
     ]
     if empty:
@@ -71,7 +73,9 @@ def reduced(draw: Any, empty: bool = True) -> Samples:
     return calls(*makers)
 
 
-@primitive(vjp=dict(x=lambda g, x_meta, axis, keepdims: spread(g, x_meta.shape, axis, keepdims)), samples=reduced(reals()))
+@primitive(
+    vjp=dict(x=lambda g, x_meta, axis, keepdims: spread(g, x_meta.shape, axis, keepdims)), samples=reduced(reals())
+)
 def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Sum over ``axis`` (int, tuple or None for all).  Booleans and small integers sum as integers, as NumPy does."""
     axes = axes_of(axis, x.ndim, "sum")
@@ -80,7 +84,11 @@ def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 @primitive(
-    vjp=dict(x=lambda g, x_meta, axis, keepdims: spread(g / float(count(x_meta.shape, axis) or nan), x_meta.shape, axis, keepdims)),
+    vjp=dict(
+        x=lambda g, x_meta, axis, keepdims: spread(
+            g / float(count(x_meta.shape, axis) or nan), x_meta.shape, axis, keepdims
+        )
+    ),
     samples=reduced(reals(), empty=False),
 )
 def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -103,9 +111,12 @@ def _others(x: Array, axis: Axis) -> Array:
 
 @primitive(
     vjp=dict(x=lambda g, x, axis, keepdims: spread(g, x.shape, axis, keepdims) * _others(x, axis)),
-    samples=reduced(reals(0.5, 2)) + edges(
-        edge([2.0, 0.0, 3.0], value=0.0, grads=([0.0, 6.0, 0.0],)), edge([0.0, 0.0, 3.0], value=0.0, grads=([0.0, 0.0, 0.0],)),
-        edge([0.0], value=0.0, grads=([1.0],), axis=0)),
+    samples=reduced(reals(0.5, 2))
+    + edges(
+        edge([2.0, 0.0, 3.0], value=0.0, grads=([0.0, 6.0, 0.0],)),
+        edge([0.0, 0.0, 3.0], value=0.0, grads=([0.0, 0.0, 0.0],)),
+        edge([0.0], value=0.0, grads=([1.0],), axis=0),
+    ),
 )
 def prod(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Product over ``axis``; zeros are fine at every order (products of the others, no division)."""
@@ -132,29 +143,43 @@ def _of_something(x: Array, axis: Axis, name: str) -> tuple[int, ...]:
     return axes
 
 
-@primitive(vjp=dict(x=_extreme), samples=reduced(distinct(), empty=False) + edges(
-    edge([1.0, 1.0], value=1.0, grads=([0.5, 0.5],), label="tie"), edge([1.0, nan], value=nan, grads=([0.0, 1.0],))))
+@primitive(
+    vjp=dict(x=_extreme),
+    samples=reduced(distinct(), empty=False)
+    + edges(
+        edge([1.0, 1.0], value=1.0, grads=([0.5, 0.5],), label="tie"), edge([1.0, nan], value=nan, grads=([0.0, 1.0],))
+    ),
+)
 def max(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Largest value over ``axis``; k equal ones share the gradient, NaN propagates.  Raises ValueError if empty."""
     return x.max(axis=_of_something(x, axis, "max"), keepdims=keepdims)
 
 
-@primitive(vjp=dict(x=_extreme), samples=reduced(distinct(), empty=False) + edges(
-    edge([1.0, 1.0, 2.0, 3.0], value=1.0, grads=([0.5, 0.5, 0.0, 0.0],), label="tie")))
+@primitive(
+    vjp=dict(x=_extreme),
+    samples=reduced(distinct(), empty=False)
+    + edges(edge([1.0, 1.0, 2.0, 3.0], value=1.0, grads=([0.5, 0.5, 0.0, 0.0],), label="tie")),
+)
 def min(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Smallest value over ``axis``; k equal ones share the gradient, NaN propagates.  Raises ValueError if empty."""
     return x.min(axis=_of_something(x, axis, "min"), keepdims=keepdims)
 
 
-@primitive(vjp=dict(x=_extreme), samples=reduced(distinct(), empty=False) + edges(
-    edge([1.0, nan, 1.0], value=1.0, grads=([0.5, 0.0, 0.5],), label="NaN left out")))
+@primitive(
+    vjp=dict(x=_extreme),
+    samples=reduced(distinct(), empty=False)
+    + edges(edge([1.0, nan, 1.0], value=1.0, grads=([0.5, 0.0, 0.5],), label="NaN left out")),
+)
 def nanmax(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Largest value that is not NaN."""
     return np.fmax.reduce(x, axis=_of_something(x, axis, "nanmax"), keepdims=keepdims)
 
 
-@primitive(vjp=dict(x=_extreme), samples=reduced(distinct(), empty=False) + edges(
-    edge([1.0, nan, 3.0], value=1.0, grads=([1.0, 0.0, 0.0],), label="NaN left out")))
+@primitive(
+    vjp=dict(x=_extreme),
+    samples=reduced(distinct(), empty=False)
+    + edges(edge([1.0, nan, 3.0], value=1.0, grads=([1.0, 0.0, 0.0],), label="NaN left out")),
+)
 def nanmin(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Smallest value that is not NaN."""
     return np.fmin.reduce(x, axis=_of_something(x, axis, "nanmin"), keepdims=keepdims)
@@ -165,8 +190,11 @@ def _freedom(x: Array, axis: Axis, ddof: float, name: str) -> float:
     left = count(x.shape, axis) - ddof
     if left > 0:
         return float(left)
-    warnings.warn(f"{name}: no degrees of freedom left ({count(x.shape, axis)} elements, ddof={ddof}): the result is NaN",
-                  RuntimeWarning, stacklevel=4)
+    warnings.warn(
+        f"{name}: no degrees of freedom left ({count(x.shape, axis)} elements, ddof={ddof}): the result is NaN",
+        RuntimeWarning,
+        stacklevel=4,
+    )
     return nan
 
 
@@ -185,10 +213,14 @@ def _variance(x: Array, axis: Axis, ddof: float, keepdims: bool, name: str) -> A
 
 
 @primitive(
-    vjp=dict(x=lambda g, x, axis, ddof, keepdims: restore(g * (2.0 / (count(x.shape, axis) - ddof)), x.shape, axis, keepdims)
-             * _deviation(x, axis)),
-    samples=reduced(reals(), empty=False) + reduced(reals(), empty=False).with_(ddof=0.5) + edges(
-        edge([1.0, 1.0], value=0.0, grads=([0.0, 0.0],), label="constant")),
+    vjp=dict(
+        x=lambda g, x, axis, ddof, keepdims: (
+            restore(g * (2.0 / (count(x.shape, axis) - ddof)), x.shape, axis, keepdims) * _deviation(x, axis)
+        )
+    ),
+    samples=reduced(reals(), empty=False)
+    + reduced(reals(), empty=False).with_(ddof=0.5)
+    + edges(edge([1.0, 1.0], value=0.0, grads=([0.0, 0.0],), label="constant")),
 )
 def var(x: Array, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Array:
     """Variance over ``axis``, of the population (ddof 0) unless given; NaN and a warning without degrees of freedom."""
@@ -196,11 +228,15 @@ def var(x: Array, axis: Axis = None, ddof: float = 0, keepdims: bool = False) ->
 
 
 @primitive(
-    vjp=dict(x=lambda g, x, y, axis, ddof, keepdims: scale(
-        _deviation(x, axis), restore(g / (y * float(count(x.shape, axis) - ddof)), x.shape, axis, keepdims))),
-    samples=Samples(lambda rng: [s for s in reduced(reals(), empty=False)(rng)
-                                 if s.args[0].ndim and s.label not in ("size 1",)]) + edges(
-        edge([1.0, 1.0], value=0.0, grads=([0.0, 0.0],), label="constant"), edge([5.0], value=0.0, grads=([0.0],))),
+    vjp=dict(
+        x=lambda g, x, y, axis, ddof, keepdims: scale(
+            _deviation(x, axis), restore(g / (y * float(count(x.shape, axis) - ddof)), x.shape, axis, keepdims)
+        )
+    ),
+    samples=Samples(
+        lambda rng: [s for s in reduced(reals(), empty=False)(rng) if s.args[0].ndim and s.label not in ("size 1",)]
+    )
+    + edges(edge([1.0, 1.0], value=0.0, grads=([0.0, 0.0],), label="constant"), edge([5.0], value=0.0, grads=([0.0],))),
 )
 def std(x: Array, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Array:
     """Standard deviation over ``axis``, of the population (ddof 0) unless given; derivative 0 at constants."""
@@ -209,21 +245,28 @@ def std(x: Array, axis: Axis = None, ddof: float = 0, keepdims: bool = False) ->
 
 @primitive(
     vjp=dict(x=lambda g, x, y, axis, keepdims: scale(x, restore(g / y, x.shape, axis, keepdims))),
-    samples=reduced(reals(0.3, 2)) + edges(
+    samples=reduced(reals(0.3, 2))
+    + edges(
         edge([0.0, 0.0], value=0.0, grads=([0.0, 0.0],), label="zero vector"),
-        edge([[0.0, 0.0], [3.0, 4.0]], value=[0.0, 5.0], grads=([[0.0, 0.0], [0.6, 0.8]],), axis=1, label="zero row")),
+        edge([[0.0, 0.0], [3.0, 4.0]], value=[0.0, 5.0], grads=([[0.0, 0.0], [0.6, 0.8]],), axis=1, label="zero row"),
+    ),
 )
 def norm_2(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Euclidean norm over ``axis``; derivative 0 at a zero vector."""
     v = wide(x)
-    return np.sqrt(np.multiply(v, v).sum(axis=axes_of(axis, x.ndim, "norm"), keepdims=keepdims)).astype(x.dtype, copy=False)
+    return np.sqrt(np.multiply(v, v).sum(axis=axes_of(axis, x.ndim, "norm"), keepdims=keepdims)).astype(
+        x.dtype, copy=False
+    )
 
 
 @primitive(
-    vjp=dict(x=lambda g, x, y, p, axis, keepdims: scale(
-        E.sign(x) * E.abs(x) ** (p - 1.0), restore(g * y ** (1.0 - p), x.shape, axis, keepdims))),
-    samples=reduced(reals(0.3, 2), empty=False).with_(p=3.0) + edges(
-        edge([0.0, 0.0], value=0.0, grads=([0.0, 0.0],), p=3.0, label="zero vector")),
+    vjp=dict(
+        x=lambda g, x, y, p, axis, keepdims: scale(
+            E.sign(x) * E.abs(x) ** (p - 1.0), restore(g * y ** (1.0 - p), x.shape, axis, keepdims)
+        )
+    ),
+    samples=reduced(reals(0.3, 2), empty=False).with_(p=3.0)
+    + edges(edge([0.0, 0.0], value=0.0, grads=([0.0, 0.0],), p=3.0, label="zero vector")),
 )
 def norm_p(x: Array, *, p: float, axis: Axis = None, keepdims: bool = False) -> Array:
     """(sum |x|**p)**(1/p) over ``axis``; derivative 0 at a zero vector."""
@@ -231,20 +274,24 @@ def norm_p(x: Array, *, p: float, axis: Axis = None, keepdims: bool = False) -> 
     return np.power(powers, 1.0 / p).astype(x.dtype, copy=False)
 
 
-@fused(samples=reduced(reals(0.3, 2), empty=False) + edges(
-    edge([2.0, -2.0, 1.0], value=2.0, grads=([0.5, -0.5, 0.0],), ord=inf, label="two maxima")))
+@fused(
+    samples=reduced(reals(0.3, 2), empty=False)
+    + edges(edge([2.0, -2.0, 1.0], value=2.0, grads=([0.5, -0.5, 0.0],), ord=inf, label="two maxima"))
+)
 def norm(x: Array, ord: float | str | None = None, axis: Axis = None, keepdims: bool = False) -> Array:
     """Vector norm of order ``ord`` (None or 2 Euclidean, 1, inf, -inf, p > 0) over ``axis``, or of all elements.
 
-    At a zero vector the gradient is 0; with n equal maxima the inf-norm gives sign/n to each.  Raises ValueError for the
-    matrix norms that NumPy computes when ``ord`` meets two axes.
+    At a zero vector the gradient is 0; with n equal maxima the inf-norm gives sign/n to each.  Raises ValueError for
+    the matrix norms that NumPy computes when ``ord`` meets two axes.
     """
     if ord in (None, "fro"):
         return norm_2(x, axis, keepdims)
     axes = axes_of(axis, x.ndim, "norm")
     if isinstance(ord, str) or ord == 0 or (len(axes) > 1 and x.ndim > 1):
-        raise ValueError(f"norm: ord={ord!r} over axes {axes} is a matrix norm or unknown, which is not supported: give one axis, "
-                         "or ord=None for the root of the sum of squares")
+        raise ValueError(
+            f"norm: ord={ord!r} over axes {axes} is a matrix norm or unknown, which is not supported: give one axis, "
+            "or ord=None for the root of the sum of squares"
+        )
     if ord == 2:
         return norm_2(x, axis, keepdims)
     if ord == 1:
@@ -258,21 +305,29 @@ def norm(x: Array, ord: float | str | None = None, axis: Axis = None, keepdims: 
     return norm_p(x, p=float(ord), axis=axis, keepdims=keepdims)
 
 
-@fused(samples=calls(
-    lambda rng: Sample((rng.normal(size=(2, 3)),), {}, "rows"), lambda rng: Sample((rng.normal(size=(2, 3)),), {"axis": 0}, "columns"),
-    lambda rng: Sample((rng.normal(size=(2, 3)),), {"eps": 10.0}, "below eps"), lambda rng: Sample((np.zeros((0, 3)),), {}, "empty"),
-    lambda rng: Sample((rng.normal(size=(4, 6))[::-1, ::2],), {}, "strided")) + edges(
-    edge([0.0, 0.0, 0.0], value=[0.0, 0.0, 0.0], grads=([2.0, 2.0, 2.0],), eps=0.5, label="zero vector")))
+@fused(
+    samples=calls(
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {}, "rows"),
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"axis": 0}, "columns"),
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"eps": 10.0}, "below eps"),
+        lambda rng: Sample((np.zeros((0, 3)),), {}, "empty"),
+        lambda rng: Sample((rng.normal(size=(4, 6))[::-1, ::2],), {}, "strided"),
+    )
+    + edges(edge([0.0, 0.0, 0.0], value=[0.0, 0.0, 0.0], grads=([2.0, 2.0, 2.0],), eps=0.5, label="zero vector"))
+)
 def normalize(x: Array, axis: int = -1, eps: float = 1e-12) -> Array:
     """x / max(norm(x), eps) along ``axis``; at 0 the value is 0 and the gradient that of x / eps."""
     return x / E.maximum(norm_2(x, axis, True), eps)
 
 
 @primitive(
-    vjp=dict(x=lambda g, x, y, axis, keepdims: scale(
-        restore(g, x.shape, axis, keepdims), exponential.exp(x - E._finite(restore(y, x.shape, axis, keepdims))))),
-    samples=reduced(reals(), empty=False) + edges(
-        edge([-inf, -inf], value=-inf, grads=([0.0, 0.0],)), edge([-inf, 1.0], value=1.0, grads=([0.0, 1.0],))),
+    vjp=dict(
+        x=lambda g, x, y, axis, keepdims: scale(
+            restore(g, x.shape, axis, keepdims), exponential.exp(x - E._finite(restore(y, x.shape, axis, keepdims)))
+        )
+    ),
+    samples=reduced(reals(), empty=False)
+    + edges(edge([-inf, -inf], value=-inf, grads=([0.0, 0.0],)), edge([-inf, 1.0], value=1.0, grads=([0.0, 1.0],))),
 )
 def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """log(sum(exp(x))) over ``axis``, without overflow.  All -inf: value -inf, gradient 0."""
@@ -282,4 +337,6 @@ def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     m = np.where(np.isfinite(m), m, np.zeros((), v.dtype))
     with np.errstate(divide="ignore"):
         y = np.log(np.exp(v - m).sum(axis=axes, keepdims=True)) + m
-    return (y if keepdims else y.reshape([n for i, n in enumerate(x.shape) if i not in axes])).astype(x.dtype, copy=False)
+    return (y if keepdims else y.reshape([n for i, n in enumerate(x.shape) if i not in axes])).astype(
+        x.dtype, copy=False
+    )

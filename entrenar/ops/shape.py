@@ -1,7 +1,9 @@
 """Shapes: views where NumPy gives views, each a linear map whose transpose is one too."""
+
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,28 @@ from ..autograd.samples import LAYOUTS, Sample, calls
 from . import index
 
 __all__ = [
-    "broadcast_to", "concatenate", "expand", "expand_dims", "flatten", "flip", "hstack", "moveaxis", "pad", "permute", "ravel",
-    "repeat", "reshape", "roll", "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "unsqueeze", "vstack",
+    "broadcast_to",
+    "concatenate",
+    "expand",
+    "expand_dims",
+    "flatten",
+    "flip",
+    "hstack",
+    "moveaxis",
+    "pad",
+    "permute",
+    "ravel",
+    "repeat",
+    "reshape",
+    "roll",
+    "split",
+    "squeeze",
+    "stack",
+    "swapaxes",
+    "tile",
+    "transpose",
+    "unsqueeze",
+    "vstack",
 ]
 Shape = int | tuple[int, ...]
 Axes = int | tuple[int, ...] | None
@@ -36,9 +58,12 @@ def _any_layout(size: tuple[int, ...], **kwargs: Any) -> Any:
 @primitive(
     vjp=dict(x=lambda g, x_meta: reshape(g, x_meta.shape)),
     samples=calls(
-        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shape": (3, 2)}), lambda rng: Sample((rng.normal(size=(2, 3)),), {"shape": -1}),
-        lambda rng: Sample((rng.normal(size=()),), {"shape": (1, 1)}), lambda rng: Sample((rng.normal(size=(0, 3)),), {"shape": (3, 0)}),
-    ) + _any_layout((3, 2), shape=(2, -1)),
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shape": (3, 2)}),
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shape": -1}),
+        lambda rng: Sample((rng.normal(size=()),), {"shape": (1, 1)}),
+        lambda rng: Sample((rng.normal(size=(0, 3)),), {"shape": (3, 0)}),
+    )
+    + _any_layout((3, 2), shape=(2, -1)),
 )
 def reshape(x: Array, shape: Shape) -> Array:
     """The same elements, in C order, in another shape; one size may be -1.  A view where possible."""
@@ -52,10 +77,13 @@ def _inverse(axes: tuple[int, ...] | None, ndim: int) -> tuple[int, ...] | None:
 @primitive(
     vjp=dict(x=lambda g, axes: transpose(g, _inverse(axes, g.ndim))),
     samples=calls(
-        lambda rng: Sample((rng.normal(size=(2, 3, 4)),), {}), lambda rng: Sample((rng.normal(size=(2, 3, 4)),), {"axes": (2, 0, 1)}),
-        lambda rng: Sample((rng.normal(size=(2, 3, 1)),), {"axes": (-1, 0, 1)}), lambda rng: Sample((rng.normal(size=()),), {}),
+        lambda rng: Sample((rng.normal(size=(2, 3, 4)),), {}),
+        lambda rng: Sample((rng.normal(size=(2, 3, 4)),), {"axes": (2, 0, 1)}),
+        lambda rng: Sample((rng.normal(size=(2, 3, 1)),), {"axes": (-1, 0, 1)}),
+        lambda rng: Sample((rng.normal(size=()),), {}),
         lambda rng: Sample((rng.normal(size=(0, 3)),), {}),
-    ) + _any_layout((3, 2)),
+    )
+    + _any_layout((3, 2)),
 )
 def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Array:
     """Axes permuted (reversed for None), as numpy.transpose.  A view."""
@@ -89,8 +117,11 @@ def swapaxes(x: Array, axis1: int, axis2: int) -> Array:
 
 def squeeze(x: Array, axis: Axes = None) -> Array:
     """Without the axes of size 1 (all, or those named).  Raises ValueError for an axis of another size."""
-    axes = tuple(i for i, n in enumerate(x.shape) if n == 1) if axis is None else tuple(
-        axis_of(a, x.ndim, "squeeze") for a in np.atleast_1d(axis).tolist())
+    axes = (
+        tuple(i for i, n in enumerate(x.shape) if n == 1)
+        if axis is None
+        else tuple(axis_of(a, x.ndim, "squeeze") for a in np.atleast_1d(axis).tolist())
+    )
     for a in axes:
         if x.shape[a] != 1:
             raise ValueError(f"squeeze: axis {a} has size {x.shape[a]}, only axes of size 1 can go (shape {x.shape})")
@@ -116,7 +147,7 @@ def flatten(x: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
     if x.ndim == 0:
         return reshape(x, (1,))
     a, b = axis_of(start_dim, x.ndim, "flatten"), axis_of(end_dim, x.ndim, "flatten")
-    return reshape(x, (*x.shape[:a], math.prod(x.shape[a:b + 1]), *x.shape[b + 1:]))
+    return reshape(x, (*x.shape[:a], math.prod(x.shape[a : b + 1]), *x.shape[b + 1 :]))
 
 
 def ravel(x: Array) -> Array:
@@ -149,7 +180,11 @@ def _pieces(g: Array, xs_meta: Any, axis: int) -> tuple[Array, ...]:
     vjp=lambda g, xs_meta, axis: _pieces(g, xs_meta, axis),
     samples=calls(
         lambda rng: Sample((rng.normal(size=(2, 3)), rng.normal(size=(4, 3))), {"axis": 0}),
-        lambda rng: Sample((rng.normal(size=(2, 1)), rng.normal(size=(2, 0)), rng.normal(size=(2, 2))), {"axis": -1}, "with an empty one"),
+        lambda rng: Sample(
+            (rng.normal(size=(2, 1)), rng.normal(size=(2, 0)), rng.normal(size=(2, 2))),
+            {"axis": -1},
+            "with an empty one",
+        ),
         lambda rng: Sample((rng.normal(size=(3, 2)).T, rng.normal(size=(4, 6))[::-2, ::2]), {"axis": 1}, "strided"),
     ),
     promotes=True,
@@ -167,13 +202,17 @@ def concatenate(arrays: Any, axis: int = 0) -> Array:
     shapes = [np.shape(x) if not hasattr(x, "shape") else x.shape for x in xs]
     axis = axis_of(axis, len(shapes[0]), "concatenate")
     for s in shapes:
-        if len(s) != len(shapes[0]) or any(a != b for i, (a, b) in enumerate(zip(s, shapes[0], strict=True)) if i != axis):
+        if len(s) != len(shapes[0]) or any(
+            a != b for i, (a, b) in enumerate(zip(s, shapes[0], strict=True)) if i != axis
+        ):
             raise ValueError(f"concatenate: shapes {shapes} differ outside axis {axis}")
     return concatenate_(*xs, axis=axis)
 
 
 @primitive(
-    vjp=lambda g, xs_meta, axis: tuple(index.getitem(g, (slice(None),) * (axis % g.ndim) + (i,)) for i in range(len(xs_meta))),
+    vjp=lambda g, xs_meta, axis: tuple(
+        index.getitem(g, (slice(None),) * (axis % g.ndim) + (i,)) for i in range(len(xs_meta))
+    ),
     samples=calls(
         lambda rng: Sample((rng.normal(size=(2, 3)), rng.normal(size=(2, 3))), {"axis": 0}),
         lambda rng: Sample((rng.normal(size=()), rng.normal(size=())), {"axis": 0}, "0-d"),
@@ -220,7 +259,7 @@ def split(x: Array, sections: Any, axis: int = 0) -> list[Array]:
     else:
         cuts = [0, *(int(c) for c in sections), size]
     lead = (slice(None),) * axis
-    return [index.getitem(x, (*lead, slice(a, b))) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [index.getitem(x, (*lead, slice(a, b))) for a, b in pairwise(cuts)]
 
 
 # moving and repeating -----------------------------------------------------------------------------------------
@@ -233,12 +272,15 @@ def flip(x: Array, axis: Axes = None) -> Array:
 @primitive(
     vjp=dict(x=lambda g, shift, axis: roll(g, _negative(shift), axis)),
     samples=calls(
-        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shift": 1}), lambda rng: Sample((rng.normal(size=(2, 3)),), {"shift": -1, "axis": 1}),
-        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shift": (1, 2), "axis": (0, 1)}), lambda rng: Sample((rng.normal(size=(0, 2)),), {"shift": 1}),
-    ) + _any_layout((3, 2), shift=2, axis=0),
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shift": 1}),
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shift": -1, "axis": 1}),
+        lambda rng: Sample((rng.normal(size=(2, 3)),), {"shift": (1, 2), "axis": (0, 1)}),
+        lambda rng: Sample((rng.normal(size=(0, 2)),), {"shift": 1}),
+    )
+    + _any_layout((3, 2), shift=2, axis=0),
 )
 def roll(x: Array, shift: int | tuple[int, ...], axis: Axes = None) -> Array:
-    """Elements moved on by ``shift`` places along ``axis`` (of the flattened array for None), coming in again at the start."""
+    """Elements moved on by ``shift`` places along ``axis`` (of the flattened array for None), round the end."""
     return np.roll(x, shift, axis)
 
 
@@ -252,7 +294,10 @@ def tile(x: Array, reps: Shape) -> Array:
     ndim = max(len(times), x.ndim)
     times = (1,) * (ndim - len(times)) + times
     shape = (1,) * (ndim - x.ndim) + tuple(x.shape)
-    spread = broadcast_to(reshape(x, tuple(v for n in shape for v in (1, n))), tuple(v for t, n in zip(times, shape, strict=True) for v in (t, n)))
+    spread = broadcast_to(
+        reshape(x, tuple(v for n in shape for v in (1, n))),
+        tuple(v for t, n in zip(times, shape, strict=True) for v in (t, n)),
+    )
     return reshape(spread, tuple(t * n for t, n in zip(times, shape, strict=True)))
 
 
@@ -283,12 +328,16 @@ def pad(x: Array, pad_width: Any, mode: str = "constant", constant_values: float
 
 
 @primitive(
-    vjp=dict(x=lambda g, x_meta, widths: index.getitem(g, tuple(
-        slice(a, a + n) for (a, _), n in zip(widths, x_meta.shape, strict=True)))),
+    vjp=dict(
+        x=lambda g, x_meta, widths: index.getitem(
+            g, tuple(slice(a, a + n) for (a, _), n in zip(widths, x_meta.shape, strict=True))
+        )
+    ),
     samples=calls(
         lambda rng: Sample((rng.normal(size=(2, 3)),), {"widths": ((1, 0), (0, 2)), "value": 1.5}),
         lambda rng: Sample((rng.normal(size=(0, 2)),), {"widths": ((1, 1), (0, 0)), "value": 0.0}, "empty"),
-    ) + _any_layout((3, 2), widths=((0, 1), (1, 1)), value=0.0),
+    )
+    + _any_layout((3, 2), widths=((0, 1), (1, 1)), value=0.0),
 )
 def pad_(x: Array, *, widths: tuple[tuple[int, int], ...], value: float) -> Array:
     """x with a border of ``value``."""

@@ -1,4 +1,5 @@
 """Linear systems: inv, solve, det, slogdet, cholesky; the last two axes are matrices, the rest are batches."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -38,9 +39,13 @@ def _regular(rng: np.random.Generator, *shape: int) -> Array:
 
 def _matrices(make: Any) -> Samples:
     return calls(
-        lambda rng: Sample((make(rng, 3, 3),), {}, "3 by 3"), lambda rng: Sample((make(rng, 2, 2, 2),), {}, "batch"),
-        lambda rng: Sample((make(rng, 1, 1),), {}, "1 by 1"), lambda rng: Sample((make(rng, 0, 2, 2),), {}, "empty batch"),
-        lambda rng: Sample((strided(make(rng, 2, 2)),), {}, "strided"), lambda rng: Sample((make(rng, 3, 3)[::-1, ::-1],), {}, "reversed"))
+        lambda rng: Sample((make(rng, 3, 3),), {}, "3 by 3"),
+        lambda rng: Sample((make(rng, 2, 2, 2),), {}, "batch"),
+        lambda rng: Sample((make(rng, 1, 1),), {}, "1 by 1"),
+        lambda rng: Sample((make(rng, 0, 2, 2),), {}, "empty batch"),
+        lambda rng: Sample((strided(make(rng, 2, 2)),), {}, "strided"),
+        lambda rng: Sample((make(rng, 3, 3)[::-1, ::-1],), {}, "reversed"),
+    )
 
 
 @primitive(vjp=dict(x=lambda g, y: -linalg.matmul(linalg.matmul(_swap(y), g), _swap(y))), samples=_matrices(_regular))
@@ -67,7 +72,8 @@ def _solve_pull(g: Array, a: Array, b: Array, y: Array, needs: tuple[bool, bool]
         lambda rng: Sample((_regular(rng, 2, 2, 2), rng.normal(size=(2, 3))), {}, "batch and one"),
         lambda rng: Sample((_regular(rng, 2, 2), rng.normal(size=(3, 2, 1))), {}, "one and batch"),
         lambda rng: Sample((_regular(rng, 2, 2).T, strided(rng.normal(size=(2, 3)))), {}, "strided"),
-        lambda rng: Sample((_regular(rng, 2, 2), np.zeros((2, 0))), {}, "empty")),
+        lambda rng: Sample((_regular(rng, 2, 2), np.zeros((2, 0))), {}, "empty"),
+    ),
     broadcasts=True,
 )
 def solve(a: Array, b: Array) -> Array:
@@ -95,8 +101,11 @@ def _cofactors(x: Array, y: Array) -> Array:
     return S.reshape(S.stack(rows, axis=-1), x.shape)
 
 
-@primitive(vjp=dict(x=lambda g, x, y: S.reshape(g, (*g.shape, 1, 1)) * _cofactors(x, y)),
-           samples=_matrices(_regular) + calls(lambda rng: Sample((np.outer([1.0, 2.0, -1.0], [0.5, 1.0, 3.0]),), {}, "singular")))
+@primitive(
+    vjp=dict(x=lambda g, x, y: S.reshape(g, (*g.shape, 1, 1)) * _cofactors(x, y)),
+    samples=_matrices(_regular)
+    + calls(lambda rng: Sample((np.outer([1.0, 2.0, -1.0], [0.5, 1.0, 3.0]),), {}, "singular")),
+)
 def det(x: Array) -> Array:
     """Determinants; the derivative is the cofactor matrix, also of singular matrices."""
     return np.asarray(np.linalg.det(_square(x, "det"))).astype(x.dtype, copy=False)
@@ -132,9 +141,6 @@ def _positive(rng: np.random.Generator, *shape: int) -> Array:
 
 @primitive(vjp=dict(x=_cholesky_pull), samples=_matrices(_positive))
 def cholesky(x: Array) -> Array:
-    """Lower L with L L^T = (x + x^T)/2 (x itself if symmetric).  Raises LinAlgError if that is not positive definite."""
+    """Lower L with L L^T = (x + x^T)/2 (x itself if symmetric).  Raises LinAlgError if not positive definite."""
     v = _square(x, "cholesky")
     return _call("cholesky", np.linalg.cholesky, (v + np.swapaxes(v, -1, -2)) * 0.5).astype(x.dtype, copy=False)
-
-
-

@@ -1,4 +1,5 @@
 """Trigonometric functions, angles in radians."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -30,15 +31,21 @@ def tan(x: Array) -> Array:
     return np.tan(x)
 
 
-@primitive(vjp=dict(x=lambda g, x: scale(g, E.rsqrt((1.0 - x) * (x + 1.0)))), samples=unary(reals(-0.7, 0.7)) + edges(
-    edge([1.0], grads=([np.inf],)), edge([1.0], grads=([0.0],), cotangent=[0.0])))
+@primitive(
+    vjp=dict(x=lambda g, x: scale(g, E.rsqrt((1.0 - x) * (x + 1.0)))),
+    samples=unary(reals(-0.7, 0.7))
+    + edges(edge([1.0], grads=([np.inf],)), edge([1.0], grads=([0.0],), cotangent=[0.0])),
+)
 def asin(x: Array) -> Array:
     """Inverse sine elementwise, in [-pi/2, pi/2]."""
     return np.arcsin(x)
 
 
-@primitive(vjp=dict(x=lambda g, x: scale(g, -E.rsqrt((1.0 - x) * (x + 1.0)))), samples=unary(reals(-0.7, 0.7)) + edges(
-    edge([1.0], grads=([-np.inf],)), edge([1.0], grads=([0.0],), cotangent=[0.0])))
+@primitive(
+    vjp=dict(x=lambda g, x: scale(g, -E.rsqrt((1.0 - x) * (x + 1.0)))),
+    samples=unary(reals(-0.7, 0.7))
+    + edges(edge([1.0], grads=([-np.inf],)), edge([1.0], grads=([0.0],), cotangent=[0.0])),
+)
 def acos(x: Array) -> Array:
     """Inverse cosine elementwise, in [0, pi]."""
     return np.arccos(x)
@@ -52,10 +59,12 @@ def atan(x: Array) -> Array:
 
 @primitive(
     vjp=dict(a=lambda g, a, b: scale(g, b / (a * a + b * b)), b=lambda g, a, b: scale(g, -a / (a * a + b * b))),
-    samples=pairs(reals(0.3, 2), reals(-2, 2)) + edges(
+    samples=pairs(reals(0.3, 2), reals(-2, 2))
+    + edges(
         edge([0.0], [0.0], value=[0.0], grads=([np.nan], [np.nan]), label="origin"),
         edge([0.0], [0.0], grads=([0.0], [0.0]), cotangent=[0.0], label="origin, zero cotangent"),
-        edge([0.0], [1.0], value=[0.0], grads=([1.0], [-0.0]))),
+        edge([0.0], [1.0], value=[0.0], grads=([1.0], [-0.0])),
+    ),
     broadcasts=True,
 )
 def atan2(a: Array, b: Array) -> Array:

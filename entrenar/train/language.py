@@ -94,16 +94,15 @@ class LanguageRun:
                                                      wanted.temperature, wanted.top_k, self.config.training.seed))
 
 
-def prepare(config: Config, output: Path | str | None = None, max_steps: int | None = None,
-            callbacks: Sequence[Callback] = ()) -> LanguageRun:
+def prepare(config: Config, output: Path | str | None = None, callbacks: Sequence[Callback] = ()) -> LanguageRun:
     """Read the data and build the run; the default generator is seeded, nothing is written.
 
-    max_steps: stop there at the latest, on the schedule of the whole run.  Raises DataError for missing or too little text,
-    ValueError for options that do not fit.
+    Raises DataError for missing or too little text, ConfigError for a prompt that the vocabulary cannot spell.
     """
     data, training = config.data, config.training
     files = read_texts(data.root, data.pattern, data.held_out, data.max_bytes)
     tokenizer = CharTokenizer.train([files.train_text])
+    _check_prompt(config, tokenizer)
     train, held_out = tokenizer.encode(files.train_text), tokenizer.encode(files.held_out_text)
     manual_seed(training.seed)
     model = build_model(config, tokenizer.vocab_size)
@@ -111,14 +110,23 @@ def prepare(config: Config, output: Path | str | None = None, max_steps: int | N
     schedule = run_schedule(config.scheduler.name, config.optimizer.lr, training.steps, config.scheduler.warmup_steps,
                             config.scheduler.min_lr_ratio)
     folder = RunFolder(output or training.output)
-    steps = training.steps if max_steps is None else min(max_steps, training.steps)
     trainer = Trainer(
         model, optimizer,
-        TrainConfig(steps, training.accumulation, training.max_grad_norm, training.eval_every, training.save_every,
+        TrainConfig(training.steps, training.accumulation, training.max_grad_norm, training.eval_every, training.save_every,
                     training.keep),
         TokenBatches(train, data.batch_size, data.seq_len, training.seed),
         Windows(held_out, data.batch_size, data.seq_len, training.eval_batches), schedule, folder, callbacks)
     return LanguageRun(config, folder, files, tokenizer, train, held_out, model, trainer)
+
+
+def _check_prompt(config: Config, tokenizer: CharTokenizer) -> None:
+    """The sample is drawn at the end: what would fail then fails now."""
+    sample = config.training.sample
+    if sample.tokens:
+        try:
+            generate_text(None, tokenizer, sample.prompt, 0)
+        except ValueError as error:
+            raise ConfigError("training.sample.prompt", None, None, str(error)) from None
 
 
 def build_model(config: Config, vocab_size: int) -> Any:
@@ -183,4 +191,5 @@ def generate_text(model: Any, tokenizer: CharTokenizer, prompt: str, tokens: int
     if not prompt:
         raise ValueError("the prompt is empty: give at least one character")
     ids = tokenizer.encode(prompt, unknown="error")
-    return (tokenizer.decode(new) for new in stream(model, ids, tokens, temperature, top_k, seed))
+    draws = stream(model, ids, tokens, temperature, top_k, seed)
+    return (tokenizer.decode(new) for new in draws)

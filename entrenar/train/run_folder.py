@@ -34,8 +34,12 @@ class RunFolder:
 
     @property
     def occupied(self) -> bool:
-        """True if a run was written here."""
-        return (self / "config.yaml").exists() or bool(self.checkpoints())
+        """True if there is something here that a new run would spoil: a checkpoint, or weights worth keeping."""
+        return bool(self.checkpoints()) or (self / "best").exists()
+
+    def clear_log(self) -> None:
+        """Drop the log of a run that ended before its first checkpoint."""
+        (self / "training_log.csv").unlink(missing_ok=True)
 
     def write(self, name: str, content: str) -> Path:
         """Write a text file of the folder, atomically."""

@@ -147,19 +147,25 @@ class Trainer:
         return total / count
 
     # the run ----------------------------------------------------------------------------------------------------
-    def fit(self) -> TrainResult:
-        """Train to ``max_steps``.  On SIGINT or SIGTERM: finish the step, write a checkpoint, raise Interrupted."""
+    def fit(self, until: int | None = None) -> TrainResult:
+        """Train to ``max_steps``, or pause after step ``until`` with a checkpoint as a run that goes on would have it.
+
+        On SIGINT or SIGTERM: finish the step, write a checkpoint, raise Interrupted.
+        """
         if self.batches is None:
             raise ValueError("fit: the Trainer has no batches")
-        stopped = None
+        end = self.config.max_steps if until is None else min(until, self.config.max_steps)
+        stopped = f"paused at step {end}" if self.step >= end < self.config.max_steps else None
         with SignalWatch() as signals:
             self._tell("on_start")
             stream = iter(self.batches)
             while self.step < self.config.max_steps and stopped is None:
                 record = self.train_step([next(stream) for _ in range(self.config.accumulation)])
                 done = self.step == self.config.max_steps
+                paused = f"paused at step {end}" if self.step == end and not done else None
                 if self.val_batches is not None and (done or _due(self.step, self.config.eval_every)):
                     record, stopped = self._validated(record)
+                stopped = stopped or paused
                 if self.folder is not None:
                     self.folder.log(record, self.tokens)
                 stopped = self._tell("on_step", record) or stopped

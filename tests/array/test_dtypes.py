@@ -1,4 +1,5 @@
 """Dtypes of tensors: what is kept, what is refused, and bfloat16."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,5 @@
 """Random numbers by counter: NumPy's Philox is the oracle."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,5 @@
 """checkpoint: the same gradients bit for bit, with randomness, captures, several outputs, any order."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,5 @@
 """en.func: against formulas and finite differences, nested to high order, over trees."""
+
 import numpy as np
 import pytest
 
@@ -13,7 +14,9 @@ def f(x):
 
 def differences(g, x, h=1e-5):
     eye = np.eye(x.size).reshape(x.size, *x.shape)
-    return np.stack([(8 * (g(x + h * e) - g(x - h * e)) - (g(x + 2 * h * e) - g(x - 2 * h * e))) / (12 * h) for e in eye], -1)
+    return np.stack(
+        [(8 * (g(x + h * e) - g(x - h * e)) - (g(x + 2 * h * e) - g(x - 2 * h * e))) / (12 * h) for e in eye], -1
+    )
 
 
 def test_grad_and_value():
@@ -66,7 +69,7 @@ def test_trees_and_argnums():
     g = en.func.grad(loss)(params, en.tensor(X))
     assert set(g) == {"w", "b"}
     np.testing.assert_allclose([g["w"].item(), g["b"][0].item()], [X.sum(), 3])
-    gp, gx = en.func.grad(loss, argnums=(0, 1))(params, en.tensor(X))
+    _, gx = en.func.grad(loss, argnums=(0, 1))(params, en.tensor(X))
     np.testing.assert_allclose(gx.data, [2, 2, 2])
     with pytest.raises(ValueError, match="argnums=5"):
         en.func.grad(loss, argnums=5)(params, en.tensor(X))
@@ -94,7 +97,7 @@ def test_a_vector_valued_function_needs_jacrev():
 
 
 def test_cotangents_of_a_pullback_are_checked():
-    y, pull = en.func.vjp(lambda x: x * x, en.tensor(X))
+    _, pull = en.func.vjp(lambda x: x * x, en.tensor(X))
     with pytest.raises(ValueError, match=r"\(2,\)"):
         pull(np.ones(2))
     np.testing.assert_allclose(pull(np.ones(3))[0].data, 2 * X)

@@ -1,4 +1,5 @@
 """Fused ops: inline without a kernel, one node with one, the same derivatives of every order either way."""
+
 import numpy as np
 import pytest
 

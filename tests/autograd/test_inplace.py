@@ -1,4 +1,5 @@
 """In-place changes: rebinding, refusal, versions (cases 18, 23-26)."""
+
 import numpy as np
 import pytest
 
@@ -20,8 +21,12 @@ def test_assignment_after_sigmoid_works_for_both_forms(form):  # case 23
 
 
 CHANGES = {
-    "+=": lambda x: x.__iadd__(1.0), "-=": lambda x: x.__isub__(1.0), "*=": lambda x: x.__imul__(2.0),
-    "/=": lambda x: x.__itruediv__(2.0), "**=": lambda x: x.__ipow__(2.0), "[...] =": lambda x: x.__setitem__(0, 5.0),
+    "+=": lambda x: x.__iadd__(1.0),
+    "-=": lambda x: x.__isub__(1.0),
+    "*=": lambda x: x.__imul__(2.0),
+    "/=": lambda x: x.__itruediv__(2.0),
+    "**=": lambda x: x.__ipow__(2.0),
+    "[...] =": lambda x: x.__setitem__(0, 5.0),
 }
 
 

@@ -1,4 +1,5 @@
 """Modes: no_grad, backend, autocast, threads, anomaly."""
+
 import threading
 
 import numpy as np
@@ -47,7 +48,9 @@ def test_backward_in_threads_of_one_graph_with_retain():
     x = leaf(*map(float, range(1, 9)))
     y = (x * x * x).sum()
     results = []
-    threads = [threading.Thread(target=lambda: results.append(en.grad(y, x, retain_graph=True).tolist())) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: results.append(en.grad(y, x, retain_graph=True).tolist())) for _ in range(4)
+    ]
     for t in threads:
         t.start()
     for t in threads:

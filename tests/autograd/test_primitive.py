@@ -1,4 +1,5 @@
 """Declaring ops: what is read, what is refused, and the generated source."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,5 @@
 """Living with NumPy: ufuncs, functions, mixed arithmetic, DLPack (cases 52-58)."""
+
 import copy
 import pickle
 
@@ -36,7 +37,12 @@ def test_ufuncs_are_ops():
     x = leaf(1.0, 2.0)
     np.multiply(x, x).sum().backward()
     assert x.grad.tolist() == [2, 4]
-    for ours, theirs in ((np.exp(x), np.exp), (np.sqrt(x), np.sqrt), (np.arctan(x), np.arctan), (np.negative(x), np.negative)):
+    for ours, theirs in (
+        (np.exp(x), np.exp),
+        (np.sqrt(x), np.sqrt),
+        (np.arctan(x), np.arctan),
+        (np.negative(x), np.negative),
+    ):
         assert ours.requires_grad
         np.testing.assert_allclose(ours.data, theirs(x.data), rtol=1e-15)
     assert np.add.reduce(x).item() == 3
@@ -46,9 +52,25 @@ def test_ufuncs_are_ops():
 def test_functions_are_ops():
     x = leaf(1.0, 2.0)
     a = np.arange(2.0)
-    for y in (np.concatenate([x, a]), np.stack([a, x]), np.sum(x), np.mean(x, axis=0), np.where(a > 0, x, a),
-              np.reshape(x, (2, 1)), np.dot(a, x), np.linalg.norm(x), np.einsum("i,i", x, a), np.clip(x, 0, 1),
-              np.squeeze(x), np.max(x), np.std(x), np.cumsum(x), np.sort(x), np.tensordot(x, a, 1), np.outer(x, a)):
+    for y in (
+        np.concatenate([x, a]),
+        np.stack([a, x]),
+        np.sum(x),
+        np.mean(x, axis=0),
+        np.where(a > 0, x, a),
+        np.reshape(x, (2, 1)),
+        np.dot(a, x),
+        np.linalg.norm(x),
+        np.einsum("i,i", x, a),
+        np.clip(x, 0, 1),
+        np.squeeze(x),
+        np.max(x),
+        np.std(x),
+        np.cumsum(x),
+        np.sort(x),
+        np.tensordot(x, a, 1),
+        np.outer(x, a),
+    ):
         assert isinstance(y, en.Tensor)
         assert y.requires_grad
     assert np.shape(x) == (2,)

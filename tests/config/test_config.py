@@ -1,4 +1,5 @@
 """Configuration: every fault has a place and the nearest name; nothing is ignored (cases 169-175)."""
+
 import pytest
 
 from entrenar.config import Config, dump_config, json_schema, load_config
@@ -37,11 +38,16 @@ def test_faults_are_told_with_their_place(tmp_path, text, message):
         load_config(write(tmp_path, text))
 
 
-@pytest.mark.parametrize(("override", "message"), [
-    ("data.seqlen=3", r"command line: data.seqlen: unknown key.*'seq_len'"), ("foo", "expected section.key=value"),
-    ("model.n_head=x", r"command line: model.n_head: .*'x'"), ("training.seed=1_0", "write 10"),
-    ("optimizer.lr.x=3", "optimizer.lr is no section"),
-])
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.seqlen=3", r"command line: data.seqlen: unknown key.*'seq_len'"),
+        ("foo", "expected section.key=value"),
+        ("model.n_head=x", r"command line: model.n_head: .*'x'"),
+        ("training.seed=1_0", "write 10"),
+        ("optimizer.lr.x=3", "optimizer.lr is no section"),
+    ],
+)
 def test_overrides_are_checked_the_same_way(tmp_path, override, message):
     path = write(tmp_path, "optimizer:\n  lr: 1e-3\nmodel:\n  n_head: 12\n")
     with pytest.raises(ConfigError, match=message):
@@ -49,8 +55,7 @@ def test_overrides_are_checked_the_same_way(tmp_path, override, message):
 
 
 def test_defaults_overrides_and_empty_sections(tmp_path):
-    config = load_config(write(tmp_path, "model:\noptimizer:\n  lr: 1\n"),
-                         ["training.steps=5", "data.max_bytes=1000"])
+    config = load_config(write(tmp_path, "model:\noptimizer:\n  lr: 1\n"), ["training.steps=5", "data.max_bytes=1000"])
     assert config.optimizer.lr == 1.0
     assert config.training.steps == 5
     assert config.model.n_embd == 768

@@ -1,4 +1,5 @@
 """Calling any declared op with any of its samples: shared by the contract tests."""
+
 from __future__ import annotations
 
 import zlib
@@ -19,8 +20,12 @@ def name_of(op, i):
 
 def is_input(op, i, value):
     """True for an array that the op differentiates."""
-    return (i < len(op.inputs) or op.variadic) and isinstance(value, np.ndarray) and is_float(value.dtype) and (
-        name_of(op, i) not in op.nondiff)
+    return (
+        (i < len(op.inputs) or op.variadic)
+        and isinstance(value, np.ndarray)
+        and is_float(value.dtype)
+        and (name_of(op, i) not in op.nondiff)
+    )
 
 
 def samples_of(fn, seed=0):

@@ -2,6 +2,7 @@
 
 Areas: A shapes, D edges that are no row of the conventions, R strides; a scan makes sure that every case has its test.
 """
+
 import re
 from pathlib import Path
 
@@ -19,8 +20,17 @@ def leaf(values):
 
 
 BINARY = (en.add, en.sub, en.mul, en.div, en.maximum, en.pow, en.atan2, en.logaddexp)
-SHAPES = [((1,), (5, 4)), ((3, 4), (1, 4)), ((2, 1, 4, 6), (2, 1, 4, 1)), ((2, 1, 3, 5), (2, 1, 3, 1)), ((), (2,)), ((3, 1), (1, 4)),
-          ((1, 1), (1,)), ((0, 3), (1, 3)), ((2, 0), (2, 1))]
+SHAPES = [
+    ((1,), (5, 4)),
+    ((3, 4), (1, 4)),
+    ((2, 1, 4, 6), (2, 1, 4, 1)),
+    ((2, 1, 3, 5), (2, 1, 3, 1)),
+    ((), (2,)),
+    ((3, 1), (1, 4)),
+    ((1, 1), (1,)),
+    ((0, 3), (1, 3)),
+    ((2, 0), (2, 1)),
+]
 
 
 @pytest.mark.parametrize(("a", "b"), SHAPES)
@@ -36,7 +46,9 @@ def test_a_broadcast_operand_gets_a_gradient_of_its_own_shape(op, a, b):  # case
             assert t.grad.shape == t.shape
             lead = g.ndim - t.ndim
             axes = (*range(lead), *(lead + i for i, n in enumerate(t.shape) if n == 1))
-            np.testing.assert_allclose(t.grad.data, full.grad.data.sum(axes, keepdims=True).reshape(t.shape), rtol=1e-12)
+            np.testing.assert_allclose(
+                t.grad.data, full.grad.data.sum(axes, keepdims=True).reshape(t.shape), rtol=1e-12
+            )
 
 
 def test_the_values_reported():
@@ -58,7 +70,9 @@ def test_einsum_with_a_size_1_label():  # case 6
     assert y.grad.tolist() == [4]
 
 
-@pytest.mark.parametrize("op", [en.cumsum, en.cumprod, en.logcumsumexp, en.sort, en.flip, en.softmax], ids=lambda op: op.__name__)
+@pytest.mark.parametrize(
+    "op", [en.cumsum, en.cumprod, en.logcumsumexp, en.sort, en.flip, en.softmax], ids=lambda op: op.__name__
+)
 def test_ops_along_an_empty_axis(op):  # cases 9, 10
     x = leaf(np.zeros((2, 0)))
     op(x, axis=1).sum().backward()
@@ -85,14 +99,23 @@ def test_a_large_tape_prints_folded_with_stable_names():  # case 78
 
 # strides ------------------------------------------------------------------------------------------------------
 ROWS = {
-    "softmax": lambda x: en.softmax(x, axis=-1), "log_softmax": lambda x: en.log_softmax(x, axis=-1), "layer_norm": en.layer_norm,
-    "rms_norm": en.rms_norm, "gelu": en.gelu, "silu": en.silu,
+    "softmax": lambda x: en.softmax(x, axis=-1),
+    "log_softmax": lambda x: en.log_softmax(x, axis=-1),
+    "layer_norm": en.layer_norm,
+    "rms_norm": en.rms_norm,
+    "gelu": en.gelu,
+    "silu": en.silu,
     "cross_entropy": lambda x: en.cross_entropy(x, np.arange(x.shape[0]) % x.shape[1], reduction="none"),
-    "attention": lambda x: en.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None], causal=True)[0, 0],
-    "logsumexp": lambda x: en.logsumexp(x, axis=-1), "matmul": lambda x: en.matmul(x, x.T),
+    "attention": lambda x: en.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None], causal=True)[
+        0, 0
+    ],
+    "logsumexp": lambda x: en.logsumexp(x, axis=-1),
+    "matmul": lambda x: en.matmul(x, x.T),
 }
 VIEWS = {
-    "transposed": lambda a: np.ascontiguousarray(a.T).T, "rows skipped": strided, "reversed": reversed_,
+    "transposed": lambda a: np.ascontiguousarray(a.T).T,
+    "rows skipped": strided,
+    "reversed": reversed_,
     "columns reversed": lambda a: np.ascontiguousarray(a[:, ::-1])[:, ::-1],
 }
 
@@ -131,15 +154,22 @@ def test_a_gradient_that_arrives_as_a_view_of_a_concatenation():  # case 177
 
 # every case has a test ----------------------------------------------------------------------------------------
 CASES = {
-    "A": (1, 3, 4, 6, 7, 9, 10, 12), "B": (13, 15, 16, 18, 19, 21, 22), "C": (23, 25, 26),
-    "D": (27, 29, 30, 31, 32, 33, 34, 35, 36, 38, 39, 41, 42, 44, 45, 47, 48, 50, 51), "E": (52, 54, 55, 57, 58), "F": (59, 61, 62),
-    "G": (63, 65, 66, 68, 69, 71, 72, 74, 75, 77, 78), "R": (177, 179, 180, 182),
+    "A": (1, 3, 4, 6, 7, 9, 10, 12),
+    "B": (13, 15, 16, 18, 19, 21, 22),
+    "C": (23, 25, 26),
+    "D": (27, 29, 30, 31, 32, 33, 34, 35, 36, 38, 39, 41, 42, 44, 45, 47, 48, 50, 51),
+    "E": (52, 54, 55, 57, 58),
+    "F": (59, 61, 62),
+    "G": (63, 65, 66, 68, 69, 71, 72, 74, 75, 77, 78),
+    "R": (177, 179, 180, 182),
 }
 
 
 def test_every_case_of_these_areas_is_named_by_a_test():
     text = "\n".join(p.read_text() for p in Path(__file__).parents[1].rglob("test_*.py"))
-    named = {int(n) for found in re.findall(r"cases? ((?:\d+(?:, |-| and )?)+)", text) for n in re.findall(r"\d+", found)}
+    named = {
+        int(n) for found in re.findall(r"cases? ((?:\d+(?:, |-| and )?)+)", text) for n in re.findall(r"\d+", found)
+    }
     spans = {n for a, b in re.findall(r"cases (\d+)-(\d+)", text) for n in range(int(a), int(b) + 1)}
     missing = {area: [n for n in numbers if n not in named | spans] for area, numbers in CASES.items()}
     assert not any(missing.values()), missing

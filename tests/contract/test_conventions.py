@@ -1,5 +1,4 @@
 """Every row of en.conventions(), by its key, against the value decided; ops run on every backend."""
-import warnings
 
 import numpy as np
 import pytest
@@ -29,8 +28,12 @@ def grad(f, *values, cotangent=None):
     xs = [leaf(v) for v in values]
     with np.errstate(all="ignore"):
         y = f(*xs)
-        gs = en.grad(y, xs, gradient=np.ones(y.shape) if cotangent is None else np.array(cotangent, np.float64).reshape(y.shape),
-                     allow_unused=True)
+        gs = en.grad(
+            y,
+            xs,
+            gradient=np.ones(y.shape) if cotangent is None else np.array(cotangent, np.float64).reshape(y.shape),
+            allow_unused=True,
+        )
     return [None if g is None else g.tolist() for g in gs]
 
 
@@ -39,22 +42,38 @@ def same(got, expected):
 
 
 SINGULAR = {
-    "div": (lambda x: 1 / x, 0.0), "pow": (lambda x: x**-1.5, 0.0), "sqrt": (en.sqrt, 0.0), "rsqrt": (en.rsqrt, 0.0),
-    "reciprocal": (en.reciprocal, 0.0), "log": (en.log, 0.0), "log1p": (en.log1p, -1.0), "log2": (en.log2, 0.0),
-    "exp": (en.exp, 1000.0), "expm1": (en.expm1, 1000.0), "sinh": (en.sinh, 1000.0), "cosh": (en.cosh, 1000.0),
-    "atanh": (en.atanh, 1.0), "acos": (en.acos, 1.0), "asin": (en.asin, 1.0), "acosh": (en.acosh, 1.0),
-    "tan of inf": (en.tan, inf), "sqrt of negative": (en.sqrt, -1.0), "log of inf": (lambda x: en.log(x * 0.0), 1.0),
+    "div": (lambda x: 1 / x, 0.0),
+    "pow": (lambda x: x**-1.5, 0.0),
+    "sqrt": (en.sqrt, 0.0),
+    "rsqrt": (en.rsqrt, 0.0),
+    "reciprocal": (en.reciprocal, 0.0),
+    "log": (en.log, 0.0),
+    "log1p": (en.log1p, -1.0),
+    "log2": (en.log2, 0.0),
+    "exp": (en.exp, 1000.0),
+    "expm1": (en.expm1, 1000.0),
+    "sinh": (en.sinh, 1000.0),
+    "cosh": (en.cosh, 1000.0),
+    "atanh": (en.atanh, 1.0),
+    "acos": (en.acos, 1.0),
+    "asin": (en.asin, 1.0),
+    "acosh": (en.acosh, 1.0),
+    "tan of inf": (en.tan, inf),
+    "sqrt of negative": (en.sqrt, -1.0),
+    "log of inf": (lambda x: en.log(x * 0.0), 1.0),
 }
 
 
-def test_zero_cotangent_gives_zero(subtests=None):
+def test_zero_cotangent_gives_zero():
     for name, (f, point) in SINGULAR.items():
         assert grad(f, [point], cotangent=[0.0]) == [[0.0]], name
 
 
 def test_zero_cotangent_where():  # cases 38, 39, 48
     same(grad(lambda x: en.where(x > 0, en.sqrt(x), x), [-1.0, -4.0]), [[1, 1]])
-    np.testing.assert_allclose(grad(lambda x: en.where(x > 2, en.log2(x), 2 * x), [0.0, 2.0, 3.0])[0], [2, 2, 1 / (3 * np.log(2))])
+    np.testing.assert_allclose(
+        grad(lambda x: en.where(x > 2, en.log2(x), 2 * x), [0.0, 2.0, 3.0])[0], [2, 2, 1 / (3 * np.log(2))]
+    )
     same(grad(lambda x: en.atanh(x) * 0.0, [0.5]), [[0]])
 
 
@@ -203,7 +222,9 @@ def test_softmax_inf():
 def test_zero_log_zero():
     assert en.xlogy(leaf(0.0), leaf(0.0)).item() == 0
     same(grad(en.xlogy, [0.0], [2.0])[1], [0])
-    assert en.kl_div(en.log(en.tensor(np.array([[0.5, 0.5]]))), np.array([[1.0, 0.0]])).item() == pytest.approx(np.log(2))
+    assert en.kl_div(en.log(en.tensor(np.array([[0.5, 0.5]]))), np.array([[1.0, 0.0]])).item() == pytest.approx(
+        np.log(2)
+    )
 
 
 def test_atan2_origin():  # case 50
@@ -310,68 +331,12 @@ def test_non_scalar_backward():
 
 
 def test_non_finite_loss():
-    with en.detect_anomaly(), np.errstate(all="ignore"), pytest.raises(en.AnomalyError, match=r"log at .*test_conventions"):
+    with (
+        en.detect_anomaly(),
+        np.errstate(all="ignore"),
+        pytest.raises(en.AnomalyError, match=r"log at .*test_conventions"),
+    ):
         en.log(leaf([-1.0])).sum().backward()
-
-
-def test_loss_targets():
-    en.manual_seed(0)
-    model = en.models.GPT2(en.models.GPT2Config(vocab_size=7, n_positions=4, n_embd=8, n_layer=1, n_head=2)).eval()
-    ids, targets = np.array([[1, 2, 3]]), np.array([[2, -100, 4]])
-    logits = model(ids).data[0].astype(np.float64)
-    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    assert model.loss(ids, targets).item() == pytest.approx(-(logp[0, 2] + logp[2, 4]) / 2, rel=1e-5)
-
-
-def test_all_ignored():  # cases 79, 81, 82
-    x = leaf(np.ones((5, 3)))
-    ignored = np.full(5, -100)
-    loss = en.cross_entropy(x, ignored)
-    loss.backward()
-    assert loss.item() == 0
-    assert not x.grad.data.any()
-    assert en.cross_entropy(x, ignored, reduction="sum").item() == 0
-    assert en.cross_entropy(x, ignored, reduction="none").tolist() == [0] * 5
-    with pytest.raises((ValueError, IndexError), match=r"-4"):
-        en.cross_entropy(leaf(np.ones((2, 3))), np.array([0, -4]))
-    for reduction in ("mean", "sum", "none"):
-        assert np.isfinite(en.cross_entropy(x, np.full(5, 255), ignore_index=255, reduction=reduction).data).all()
-
-
-def test_label_smoothing():  # cases 84, 85
-    logits, targets = leaf([[1.0, 2.0], [3.0, 0.4]]), np.array([-100, 1])
-    weights = np.array([0.2, 0.3])
-    full = en.cross_entropy(logits, targets, weight=weights, label_smoothing=0.1).item()
-    assert full == pytest.approx(2.5405, abs=5e-5)
-    assert en.cross_entropy(logits, targets, label_smoothing=0.1).item() == pytest.approx(2.5416, abs=5e-5)
-    for reduction in ("mean", "sum"):
-        a = en.cross_entropy(logits, targets, label_smoothing=0.1, reduction=reduction).item()
-        assert a == pytest.approx(en.cross_entropy(logits[1:], targets[1:], label_smoothing=0.1, reduction=reduction).item())
-
-
-def test_clip_grad_norm():  # case 87
-    p = en.nn.Parameter(np.zeros(100, np.float32))
-    p.grad = en.tensor(np.full(100, 1e20, np.float32))
-    assert en.optim.clip_grad_norm_([p], 1.0) == pytest.approx(1e21)
-    np.testing.assert_allclose(p.grad.data, 0.1, rtol=1e-6)
-    p.grad = en.tensor(np.array([inf] + [1.0] * 99, np.float32))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert not np.isfinite(en.optim.clip_grad_norm_([p], 1.0))
-    assert p.grad.data[1] == 1
-    with pytest.raises(en.optim.NonFiniteGradient, match="parameter 0"):
-        en.optim.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
-
-
-def test_adamw():  # cases 89, 90
-    p = en.nn.Parameter(np.ones(1))
-    p.grad = en.tensor(np.ones(1))
-    en.optim.AdamW([p], lr=0.1, weight_decay=0.1).step()
-    assert p.data[0] == pytest.approx(0.89)
-    q = en.nn.Parameter(np.ones(1))
-    q.grad = en.tensor(np.array([1e-8]))
-    en.optim.Adam([q], lr=0.1, eps=1e-8).step()
-    assert q.data[0] == pytest.approx(1 - 0.1 * 0.5)
 
 
 def test_bf16_rounding():
@@ -386,12 +351,19 @@ def test_random_numbers():
 
 # rows tested where their code lives: key -> test file
 ELSEWHERE = {
-    "warm_up": "optim", "accumulation": "train", "yaml_scalars": "io", "exit_status": "cli",
+    "warm_up": "optim",
+    "accumulation": "train",
+    "yaml_scalars": "io",
+    "exit_status": "cli",
 }
 
 
 def test_every_row_has_a_test():
-    names = [n.removeprefix("test_") for n in globals() if n.startswith("test_")]
-    missing = [r.key for r in en.conventions() if r.key not in ELSEWHERE and not any(n.startswith(r.key) for n in names)]
+    from . import test_conventions_training as training
+
+    names = [n.removeprefix("test_") for n in (*globals(), *vars(training)) if n.startswith("test_")]
+    missing = [
+        r.key for r in en.conventions() if r.key not in ELSEWHERE and not any(n.startswith(r.key) for n in names)
+    ]
     assert missing == []
     assert str(en.conventions()).count("\n") == len(en.conventions()) - 1

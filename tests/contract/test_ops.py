@@ -1,4 +1,5 @@
 """One contract for every row of the op table; a new op is tested by being declared."""
+
 import inspect
 
 import numpy as np
@@ -11,7 +12,8 @@ from .calls import DIFFERENTIABLE, OURS, cotangents, edges_of, gradients, is_inp
 
 every_op = pytest.mark.parametrize("fn", OURS.values(), ids=[k.partition(":")[2] for k in OURS])
 every_differentiable = pytest.mark.parametrize(
-    "fn", DIFFERENTIABLE.values(), ids=[k.partition(":")[2] for k in DIFFERENTIABLE])
+    "fn", DIFFERENTIABLE.values(), ids=[k.partition(":")[2] for k in DIFFERENTIABLE]
+)
 
 
 def equal(a, b):
@@ -38,10 +40,15 @@ def test_arrays_and_tensors_agree_and_inputs_are_left_alone(fn):
         before = [np.array(a) if isinstance(a, np.ndarray) else a for a in s.args]
         plain = fn(*s.args, **s.kwargs)
         wrapped = fn(*leaves(fn, s.args)[0], **s.kwargs)
-        for p, w in zip(plain if isinstance(plain, tuple) else (plain,), wrapped if isinstance(wrapped, tuple) else (wrapped,),
-                        strict=True):
+        for p, w in zip(
+            plain if isinstance(plain, tuple) else (plain,),
+            wrapped if isinstance(wrapped, tuple) else (wrapped,),
+            strict=True,
+        ):
             value = w.data if isinstance(w, en.Tensor) else w
-            np.testing.assert_allclose(np.asarray(p, np.float64), np.asarray(value, np.float64), rtol=1e-12, atol=1e-300)
+            np.testing.assert_allclose(
+                np.asarray(p, np.float64), np.asarray(value, np.float64), rtol=1e-12, atol=1e-300
+            )
         for a, b in zip(s.args, before, strict=True):
             if isinstance(a, np.ndarray):
                 np.testing.assert_array_equal(a, b)
@@ -73,8 +80,13 @@ def test_strided_reversed_and_fortran_inputs_and_cotangents_change_nothing(fn): 
         for layout in (strided, reversed_, fortran):
             if any(g.ndim == 0 for g in gs) and layout is strided:
                 continue
-            again, got = gradients(fn, s.args, s.kwargs, [layout(g) if g.ndim else g for g in gs],
-                                   change=lambda a, layout=layout: layout(a) if a.ndim else a)
+            again, got = gradients(
+                fn,
+                s.args,
+                s.kwargs,
+                [layout(g) if g.ndim else g for g in gs],
+                change=lambda a, layout=layout: layout(a) if a.ndim else a,
+            )
             for y, z in zip(ys, again, strict=True):
                 np.testing.assert_allclose(z.data, y.data, rtol=1e-13, atol=1e-13)
             for a, b in zip(expected, got, strict=True):
@@ -136,8 +148,9 @@ def test_edge_points_have_the_values_decided(fn):
             y = fn(*made, **s.kwargs)
             if s.value is not None:
                 first = y[0] if isinstance(y, tuple) else y
-                np.testing.assert_allclose(first.data if isinstance(first, en.Tensor) else first, s.value, rtol=1e-14,
-                                           err_msg=s.label)
+                np.testing.assert_allclose(
+                    first.data if isinstance(first, en.Tensor) else first, s.value, rtol=1e-14, err_msg=s.label
+                )
             if s.grads is None:
                 continue
             ys = outputs(y)

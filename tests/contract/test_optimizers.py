@@ -1,4 +1,5 @@
 """What every row of the optimizer and schedule tables keeps to."""
+
 from __future__ import annotations
 
 import math
@@ -157,7 +158,7 @@ def test_bad_arguments_are_named(make):
         make([p * p])
     with pytest.raises(TypeError, match="parameter 0 is int"):
         make([3])
-    with pytest.raises(TypeError, match="no option 'weight_deca'.*Did you mean 'weight_decay'"):
+    with pytest.raises(TypeError, match=r"no option 'weight_deca'.*Did you mean 'weight_decay'"):
         make([{"params": [p], "weight_deca": 1}])
     with pytest.raises(ValueError, match="weight_decay must be a number"):
         make([p], weight_decay=-0.1)

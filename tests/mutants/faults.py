@@ -1,4 +1,5 @@
 """Planted faults: each takes the right (f, vjp) of an op and returns one that is wrong in one known way."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -64,8 +65,9 @@ def missing_broadcast_shape(f, vjp):
 
     def wrong(g, *xs):
         shape = np.shape(g)
-        return tuple(vjp(g, *(np.broadcast_to(v, shape) if j == i else v for j, v in enumerate(xs)))[i]
-                     for i, _ in enumerate(xs))
+        return tuple(
+            vjp(g, *(np.broadcast_to(v, shape) if j == i else v for j, v in enumerate(xs)))[i] for i, _ in enumerate(xs)
+        )
 
     return f, wrong
 

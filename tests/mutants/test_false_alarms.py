@@ -1,4 +1,5 @@
 """No false alarm: sound ops pass at random points, whatever the seed."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,5 @@
 """gradcheck finds every planted fault and names it; sound ops raise no alarm."""
+
 import numpy as np
 import pytest
 
@@ -13,25 +14,50 @@ ROW, COLUMN = RNG.uniform(0.5, 2, size=3), RNG.uniform(0.5, 2, size=(2, 1))
 TWICE = np.array([2, 0, 2, 1])
 UNARY = [(name, (POSITIVE,), {}) for name in ("exp", "sqrt", "tanh", "sigmoid", "log", "sin")]
 BINARY = [(name, (POSITIVE, 1.5 + TALL**2), {}) for name in ("mul", "div", "pow", "atan2", "logaddexp", "xlogy")]
-STRETCHED = [(name, (POSITIVE, small), {}) for name, small in
-             (("mul", ROW), ("div", ROW), ("add", COLUMN), ("pow", ROW), ("sub", COLUMN), ("atan2", ROW))]
-MATRIX = [("matmul", (SQUARE, RNG.normal(size=(3, 3))), {}), ("inv", (SQUARE + 3 * np.eye(3),), {}),
-          ("det", (SQUARE,), {}), ("solve", (SQUARE + 3 * np.eye(3), RNG.normal(size=(3, 3))), {}),
-          ("softmax", (SQUARE,), {"axis": -1}), ("cumsum", (SQUARE,), {"axis": 1})]
-COUPLED = [(name, (TALL,), kwargs) for name, kwargs in
-           (("softmax", {"axis": -1}), ("log_softmax", {"axis": -1}), ("layer_norm", {}), ("rms_norm", {}), ("normalize", {}),
-            ("cumsum", {"axis": 1}))]
-GATHERED = [("take", (ROW, TWICE), {"axis": 0}), ("getitem", (ROW, TWICE), {}),
-            ("gather", (TALL, 1, np.array([[0, 0, 2], [1, 1, 1]])), {}), ("repeat", (ROW, 2), {}), ("tile", (ROW, 2), {}),
-            ("take_along_axis", (TALL, np.array([[0, 0, 2], [1, 1, 1]])), {"axis": 1})]
+STRETCHED = [
+    (name, (POSITIVE, small), {})
+    for name, small in (("mul", ROW), ("div", ROW), ("add", COLUMN), ("pow", ROW), ("sub", COLUMN), ("atan2", ROW))
+]
+MATRIX = [
+    ("matmul", (SQUARE, RNG.normal(size=(3, 3))), {}),
+    ("inv", (SQUARE + 3 * np.eye(3),), {}),
+    ("det", (SQUARE,), {}),
+    ("solve", (SQUARE + 3 * np.eye(3), RNG.normal(size=(3, 3))), {}),
+    ("softmax", (SQUARE,), {"axis": -1}),
+    ("cumsum", (SQUARE,), {"axis": 1}),
+]
+COUPLED = [
+    (name, (TALL,), kwargs)
+    for name, kwargs in (
+        ("softmax", {"axis": -1}),
+        ("log_softmax", {"axis": -1}),
+        ("layer_norm", {}),
+        ("rms_norm", {}),
+        ("normalize", {}),
+        ("cumsum", {"axis": 1}),
+    )
+]
+GATHERED = [
+    ("take", (ROW, TWICE), {"axis": 0}),
+    ("getitem", (ROW, TWICE), {}),
+    ("gather", (TALL, 1, np.array([[0, 0, 2], [1, 1, 1]])), {}),
+    ("repeat", (ROW, 2), {}),
+    ("tile", (ROW, 2), {}),
+    ("take_along_axis", (TALL, np.array([[0, 0, 2], [1, 1, 1]])), {"axis": 1}),
+]
 PLANTED = {
-    "sign": (faults.sign, UNARY), "constant-factor": (faults.constant_factor, UNARY), "detached": (faults.detached, UNARY),
-    "dtype": (faults.dtype, UNARY), "transposed": (faults.transposed, MATRIX),
+    "sign": (faults.sign, UNARY),
+    "constant-factor": (faults.constant_factor, UNARY),
+    "detached": (faults.detached, UNARY),
+    "dtype": (faults.dtype, UNARY),
+    "transposed": (faults.transposed, MATRIX),
     "swapped-inputs": (faults.swapped_inputs, BINARY),
     "missing-broadcast-sum": (faults.missing_broadcast_sum, STRETCHED),
     "missing-broadcast-sum (shape)": (faults.missing_broadcast_shape, STRETCHED),
-    "overwritten-duplicates": (faults.overwritten_duplicates, GATHERED), "missing-term": (faults.missing_term, COUPLED),
-    "stale-saved-value": (faults.stale_saved_value, UNARY), "mutated-cotangent": (faults.mutated_cotangent, UNARY),
+    "overwritten-duplicates": (faults.overwritten_duplicates, GATHERED),
+    "missing-term": (faults.missing_term, COUPLED),
+    "stale-saved-value": (faults.stale_saved_value, UNARY),
+    "mutated-cotangent": (faults.mutated_cotangent, UNARY),
     "stride-assumption": (faults.stride_assumption, UNARY),
 }
 CASES = [(kind, plant, *case) for kind, (plant, cases) in PLANTED.items() for case in cases]

@@ -114,8 +114,8 @@ def log_softmax_vjp(g: Array, y: Array) -> Array:
 
 
 # x sigmoid(p(x)) ----------------------------------------------------------------------------------------------
-# A piece of a flat array is cut out first: a loop from 0 over it runs in vector registers, one from ``start`` doesn't (Numba
-# counts negative indices from the end and can't know that there are none).
+# A piece of a flat array is cut out first: a loop from 0 over it runs in vector registers, one from ``start`` doesn't
+# (Numba counts negative indices from the end and can't know that there are none).
 @jit
 def gate(x: Any, first: Any, third: Any, y: Any, start: int, stop: int) -> None:
     """y = x sigmoid(first x + third x**3): silu with (1, 0), gelu by tanh with its two constants."""

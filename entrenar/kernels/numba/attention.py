@@ -1,8 +1,8 @@
 """Attention in blocks of rows: the scores of a block live in one small buffer and only the log-sum of each row is kept.
 
-Dao et al. 2022 (FlashAttention), section 3, with the two matrix products of a block left to BLAS.  Backward computes the
-scores again: P = e**(S - lse), dV = P^T g, dP = g V^T, dS = P (dP - rowsum(P dP)), dQ = dS K, dK = dS^T Q.  Key blocks that
-a causal row cannot see are skipped.
+Dao et al. 2022 (FlashAttention), section 3, with the two matrix products of a block left to BLAS.  Backward computes
+the scores again: P = e**(S - lse), dV = P^T g, dP = g V^T, dS = P (dP - rowsum(P dP)), dQ = dS K, dK = dS^T Q.  Keys
+that no row of a block can see are skipped.
 """
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ def drop(row: Any, keep: Any, factor: Any) -> None:
         row[j] = row[j] * factor if keep[j] else zero
 
 
-# Rows are cut into the part that is seen and the rest first: loops from 0 over a slice run in vector registers, loops from a
-# number that might be negative don't (Numba counts negative indices from the end).
+# Row r of a head sees the keys r + first - behind < j < r + first + ahead.  That part of a row is cut out first: a loop
+# from 0 over a slice runs in vector registers, one from a number that might be negative doesn't (Numba counts negative
+# indices from the end).
 @jit_sums
-def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int, stop: int) -> None:
-    """Scores to dropped-out probabilities, in place.  Row r of a head sees keys r + first - behind < j < r + first + ahead."""
+def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int,
+                stop: int) -> None:
+    """Scores to dropped-out probabilities, in place; lse is the log of each row's sum of exponentials."""
     zero = s.dtype.type(0)
     one = s.dtype.type(1)
     heights, keys = s.shape[1], s.shape[2]
@@ -110,13 +112,15 @@ class Plan:
         self.q, self.k, self.v = (self.apart(a, heads) for a in (q * q.dtype.type(scale), k, v))
         self.rows, self.keys, self.heads = q.shape[-2], k.shape[-2], heads
         full = (*q.shape[:-1], self.keys)
-        self.mask, self.keep = (None if a is None else self.apart(np.broadcast_to(a, full), heads) for a in (mask, keep))
+        self.mask = None if mask is None else self.apart(np.broadcast_to(mask, full), heads)
+        self.keep = None if keep is None else self.apart(np.broadcast_to(keep, full), heads)
         self.factor = q.dtype.type(1 / (1 - dropout) if dropout < 1 else 0)
         self.behind = LARGE if window is None else window
         self.ahead = 1 if causal else self.behind
         self.offset = offset
         # rows per block, then heads per block, as many as the buffer holds
-        self.height = max(1, min(self.rows, BUFFER // (self.share * self.keys), self.rows if self.ahead == LARGE else 256))
+        high = self.rows if self.ahead == LARGE else 256
+        self.height = max(1, min(self.rows, BUFFER // (self.share * self.keys), high))
         self.several = max(1, min(heads, BUFFER // (self.share * self.keys * self.height)))
 
     @staticmethod
@@ -172,11 +176,13 @@ NOTHING = np.empty((0, 0, 0), np.uint8)
 def accepted(q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, *, scale: float, causal: bool,
              window: int | None, offset: int, dropout: float) -> bool:
     """Batch axes are alike, heads of k and v divide those of q; a float mask has q's dtype."""
-    if not floats(q, k, v) or not q.ndim == k.ndim == v.ndim >= 2 or k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
+    if not floats(q, k, v) or not q.ndim == k.ndim == v.ndim >= 2:
+        return False
+    if k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
         return False
     if mask is not None and mask.dtype.kind != "b" and mask.dtype != q.dtype:
         return False
-    return q.ndim == 2 or (q.shape[:-3] == k.shape[:-3] and q.shape[-3] % k.shape[-3] == 0)
+    return q.ndim == 2 or bool(q.shape[:-3] == k.shape[:-3] and q.shape[-3] % k.shape[-3] == 0)
 
 
 @kernel("attention", backend="numba", when=accepted, saves=("lse",))
@@ -194,8 +200,9 @@ def attention(q: Array, k: Array, v: Array, mask: Array | None, keep: Array | No
 
 
 @kernel("attention.vjp", backend="numba", when=lambda needs, **_: not needs[3])
-def attention_vjp(g: Array, q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, lse: Array, *, scale: float,
-                  causal: bool, window: int | None, offset: int, dropout: float, needs: tuple[bool, ...]) -> Any:
+def attention_vjp(g: Array, q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, lse: Array, *,
+                  scale: float, causal: bool, window: int | None, offset: int, dropout: float,
+                  needs: tuple[bool, ...]) -> Any:
     """Cotangents of q, k and v, block by block."""
     plan = Plan(q, k, v, mask, keep, scale, causal, window, offset, dropout)
     g = plan.apart(g, plan.heads)

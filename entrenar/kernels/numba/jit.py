@@ -1,7 +1,7 @@
 """What the Numba kernels share: how they are compiled, a vectorised exp, the maximum of a row.
 
 Nothing is compiled with ``fastmath``: NaN and infinities mean what they mean in the composites.  ``SUMS`` lets a sum be
-reordered (so that it runs in vector registers), which changes its last bits and never a NaN or an infinity; the order is
+reordered (so that it runs in vector registers), which changes its last bits, never a NaN or an infinity; the order is
 the same in every call.
 """
 from __future__ import annotations
@@ -21,7 +21,7 @@ SUMS = {"reassoc"}
 
 
 def jit(run: F) -> F:
-    """Compile without the GIL at first use and keep the machine code on disk (in memory only, if no folder is writable)."""
+    """Compile at first use, to run without the GIL, and keep the machine code on disk if a folder is writable."""
     return _compiled(run, False)
 
 
@@ -40,7 +40,7 @@ def _compiled(run: F, fastmath: Any) -> F:
 
 
 # exp ----------------------------------------------------------------------------------------------------------
-# e**x = 2**k e**r with k = round(x / ln 2), |r| <= ln(2) / 2: Cody and Waite's reduction in two steps, then a polynomial.
+# e**x = 2**k e**r with k = round(x / ln 2), |r| <= ln(2) / 2: Cody and Waite's reduction in two steps, a polynomial.
 # The coefficients are Cephes' expf (Moshier); the error is below 1 ulp, subnormal results included.
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH = np.float32(0.693359375)

@@ -74,8 +74,8 @@ def forward(x: Array, w: Array | None, b: Array | None, axes: int | None, eps: f
     count, n = over.shape
     kind = x.dtype.type
     y, mean, rstd = np.empty_like(over), np.empty(count, x.dtype), np.empty(count, x.dtype)
-    split(norm_rows, count, n, over, _vector(w, n, 1, x.dtype), _vector(b, n, 0, x.dtype), kind(eps), kind(1 / n), centred,
-          y, mean, rstd)
+    split(norm_rows, count, n, over, _vector(w, n, 1, x.dtype), _vector(b, n, 0, x.dtype), kind(eps), kind(1 / n),
+          centred, y, mean, rstd)
     return y.reshape(x.shape), mean, rstd
 
 
@@ -86,9 +86,9 @@ def backward(g: Array, x: Array, w: Array | None, b: Array | None, axes: int | N
     count, n = over.shape
     blocks = -(-count // BLOCK)
     gx, gw, gb = np.empty_like(over), np.zeros((blocks, n), x.dtype), np.zeros((blocks, n), x.dtype)
-    split(norm_rows_vjp, blocks, BLOCK * n, rows(g, n), over, _vector(w, n, 1, x.dtype), mean, rstd, x.dtype.type(1 / n),
-          centred, weights, gx, gw, gb)
-    shape = (n,) if w is None and b is None else b.shape if w is None else w.shape
+    split(norm_rows_vjp, blocks, BLOCK * n, rows(g, n), over, _vector(w, n, 1, x.dtype), mean, rstd,
+          x.dtype.type(1 / n), centred, weights, gx, gw, gb)
+    shape = next((a.shape for a in (w, b) if a is not None), (n,))
     return gx.reshape(x.shape), gw.sum(0).reshape(shape), gb.sum(0).reshape(shape)
 
 
@@ -105,10 +105,13 @@ def _vector(value: Array | None, n: int, fill: int, dtype: Any) -> Array:
     return np.full(n, fill, dtype) if value is None else rows(value, n)[0]
 
 
-def accepted(x: Array, w: Array | None = None, b: Array | None = None, *, axes: int | None = None, eps: float = 0.0) -> bool:
+def accepted(x: Array, w: Array | None = None, b: Array | None = None, *, axes: int | None = None,
+             eps: float = 0.0) -> bool:
     """One dtype, shapes that fit; anything else is for the composite to compute or refuse."""
     count = _count(w, b, axes)
-    return floats(x, w, b) and 0 < count <= x.ndim and all(a.shape == x.shape[x.ndim - count:] for a in (w, b) if a is not None)
+    if not floats(x, w, b) or not 0 < count <= x.ndim:
+        return False
+    return all(a.shape == x.shape[x.ndim - count:] for a in (w, b) if a is not None)
 
 
 @kernel("layer_norm", backend="numba", when=accepted, saves=("mean", "rstd"))
