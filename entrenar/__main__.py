@@ -1,4 +1,5 @@
 """``python -m entrenar`` is the command ``entrenar``."""
+
 from .cli import main
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """F10: the command line."""
+
 from .app import app, main
 
 __all__ = ["app", "main"]

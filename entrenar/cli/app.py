@@ -1,4 +1,5 @@
 """The command line: ``entrenar train``, ``generate``, ``gradcheck``.  Heavy imports happen inside the commands."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -8,10 +9,20 @@ import typer
 
 from .guard import STATE, guarded
 
-app = typer.Typer(name="entrenar", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-                  rich_markup_mode=None, help="Autograd that you can read, check and train with.")
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[section.key=value]...", show_default=False,
-                                                       help="Values that replace those of the file, in YAML.")]
+app = typer.Typer(
+    name="entrenar",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Autograd that you can read, check and train with.",
+)
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[section.key=value]...", show_default=False, help="Values that replace those of the file, in YAML."
+    ),
+]
 
 
 def _version(wanted: bool) -> None:
@@ -25,7 +36,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Autograd that you can read, check and train with."""
     STATE.verbose = verbose
@@ -38,7 +51,9 @@ def train(
     overrides: Overrides = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The run folder; else training.output.")] = None,
     resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on from the folder's last checkpoint.")] = False,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop there; the schedule stays that of the whole run.")] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(min=1, help="Stop there; the schedule stays that of the whole run.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Replaces training.seed.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read, check and print the plan; write nothing.")] = False,
 ) -> None:

@@ -1,4 +1,5 @@
 """``entrenar generate``: text from a trained run."""
+
 from __future__ import annotations
 
 import sys
@@ -10,8 +11,9 @@ from ..io import DataError
 from ..train import generate_text, load_run
 
 
-def run_generation(run: Path, prompt: str, tokens: int, temperature: float, top_k: int | None, seed: int,
-                   checkpoint: str) -> None:
+def run_generation(
+    run: Path, prompt: str, tokens: int, temperature: float, top_k: int | None, seed: int, checkpoint: str
+) -> None:
     """Print the prompt and each drawn piece as it comes.  Raises DataError for a folder that holds no run."""
     if checkpoint not in ("best", "last"):
         raise typer.BadParameter(f"{checkpoint!r} is neither best nor last", param_hint="--checkpoint")

@@ -1,4 +1,5 @@
-"""From errors to messages and exit statuses: 0 done, 1 failed, 2 usage or configuration, 3 data, 130 and 143 on a signal."""
+"""From errors to messages and exit statuses: 0 done, 1 failed, 2 usage or configuration, 3 data, 130 or 143 signal."""
+
 from __future__ import annotations
 
 import functools

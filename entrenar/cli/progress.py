@@ -1,4 +1,5 @@
 """How a run shows that it gets on: a bar on a terminal, else a line every ``log_every`` steps, both on stderr."""
+
 from __future__ import annotations
 
 import time
@@ -27,8 +28,15 @@ class Progress(Callback):
         """Begin the bar where the run begins (or goes on)."""
         self.clock, self.first = time.perf_counter(), trainer.step
         if self.console.is_terminal:
-            self.bar = Bar(TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[told]}"),
-                           TextColumn("left"), TimeRemainingColumn(), console=self.console)
+            self.bar = Bar(
+                TextColumn("step"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("{task.fields[told]}"),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
             self.task = self.bar.add_task("", total=self.last, completed=trainer.step, told="")
             self.bar.start()
 

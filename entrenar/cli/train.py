@@ -1,4 +1,5 @@
 """``entrenar train``: prepare, tell, train, compare, write."""
+
 from __future__ import annotations
 
 import time
@@ -14,8 +15,9 @@ from ..train import LanguageRun, RunFolder, TrainResult, check_same_run, prepare
 from .progress import Progress
 
 
-def run_training(path: Path, overrides: Sequence[str], output: Path | None, *, resume: bool, max_steps: int | None,
-                 dry_run: bool) -> None:
+def run_training(
+    path: Path, overrides: Sequence[str], output: Path | None, *, resume: bool, max_steps: int | None, dry_run: bool
+) -> None:
     """The whole command; raises ConfigError, DataError, Interrupted or what the run failed with."""
     config = load_config(path, overrides)
     folder = RunFolder(output or config.training.output)
@@ -37,7 +39,9 @@ def run_training(path: Path, overrides: Sequence[str], output: Path | None, *, r
         folder.clear_log()
     run.write_head()
     baselines = run.baselines()
-    typer.echo("to beat  " + ", ".join(f"{name} {loss:.4f}" for name, loss in baselines.items()) + " nats per character")
+    typer.echo(
+        "to beat  " + ", ".join(f"{name} {loss:.4f}" for name, loss in baselines.items()) + " nats per character"
+    )
     started = time.perf_counter()
     result = run.trainer.fit(steps)
     _report(run, result, baselines, time.perf_counter() - started)
@@ -46,7 +50,9 @@ def run_training(path: Path, overrides: Sequence[str], output: Path | None, *, r
 def _another(folder: RunFolder, named: bool) -> RunFolder:
     """A free folder beside one that holds a run.  Raises ConfigError if the user named this very one."""
     if named:
-        raise ConfigError(str(folder.path), None, None, "holds a run already: --resume goes on with it, or name another folder")
+        raise ConfigError(
+            str(folder.path), None, None, "holds a run already: --resume goes on with it, or name another folder"
+        )
     number = 2
     while (free := RunFolder(f"{folder.path}-{number}")).occupied:
         number += 1
@@ -75,15 +81,28 @@ def _report(run: LanguageRun, result: TrainResult, baselines: dict[str, float], 
     loss = run.held_out_loss()
     rows = {"this model": loss, **baselines}
     skipped = f", {result.skipped} skipped (gradient not finite)" if result.skipped else ""
-    typer.echo(f"trained  {result.step:,} steps in {seconds:.0f} s{skipped}{f', {result.stopped}' if result.stopped else ''}")
+    typer.echo(
+        f"trained  {result.step:,} steps in {seconds:.0f} s{skipped}{f', {result.stopped}' if result.stopped else ''}"
+    )
     typer.echo(f"\nloss on the {len(run.held_out_tokens):,} held-out characters, nats per character")
     for name, value in rows.items():
         smoothing = "" if name == "this model" else "  (Witten-Bell, same training text)"
         typer.echo(f"  {name:<11} {value:.4f}{smoothing}")
-    beaten = loss < baselines["trigram"]
-    typer.echo(f"  the model {'beats' if beaten else 'does NOT beat'} the trigram table by {abs(baselines['trigram'] - loss):.4f}\n")
-    run.write_result({"step": result.step, "held_out_loss": loss, **baselines, "seconds": round(seconds, 1),
-                      "skipped": result.skipped, "state_hash": result.state_hash})
+    margin = baselines["trigram"] - loss
+    verdict = "beats" if margin > 0 else "does NOT beat"
+    typer.echo(
+        f"  the model {verdict} the trigram table by {abs(margin):.4f}\n"
+    )
+    run.write_result(
+        {
+            "step": result.step,
+            "held_out_loss": loss,
+            **baselines,
+            "seconds": round(seconds, 1),
+            "skipped": result.skipped,
+            "state_hash": result.state_hash,
+        }
+    )
     try:
         run.write_picture(baselines)
     except ImportError as error:

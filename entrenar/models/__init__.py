@@ -1,4 +1,5 @@
 """F5: architectures, and text generation."""
+
 from .generation import generate, stream
 from .gpt2 import GPT2, GPT2Config
 from .table import MODELS, build, model

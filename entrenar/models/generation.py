@@ -2,6 +2,7 @@
 
 A model takes part by ``forward(input_ids, cache=None)``, ``new_cache(batch)`` and ``config.n_positions``.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ from ..autograd import no_grad
 from ..autograd.tensor import raw
 
 
-def generate(model: Any, ids: Any, max_new_tokens: int, temperature: float = 1.0, top_k: int | None = None,
-             seed: int = 0) -> np.ndarray[Any, Any]:
+def generate(
+    model: Any, ids: Any, max_new_tokens: int, temperature: float = 1.0, top_k: int | None = None, seed: int = 0
+) -> np.ndarray[Any, Any]:
     """The prompt followed by ``max_new_tokens`` drawn tokens, int64, (B, T + n) for ids (B, T) and (T + n,) for (T,).
 
     temperature: 0 takes the likeliest token; else logits are divided by it.  top_k: draw among the k likeliest only.
@@ -29,13 +31,16 @@ def generate(model: Any, ids: Any, max_new_tokens: int, temperature: float = 1.0
     return np.concatenate([prompt.astype(np.int64), added if prompt.ndim == 2 else added.reshape(-1)], axis=-1)
 
 
-def stream(model: Any, ids: Any, max_new_tokens: int, temperature: float = 1.0, top_k: int | None = None,
-           seed: int = 0) -> Iterator[Array]:
+def stream(
+    model: Any, ids: Any, max_new_tokens: int, temperature: float = 1.0, top_k: int | None = None, seed: int = 0
+) -> Iterator[Array]:
     """As ``generate``, but yields each new token, int64 (B,), as soon as it is drawn."""
     prompt = np.asarray(raw(ids))
     if prompt.ndim not in (1, 2) or prompt.dtype.kind not in "iu" or prompt.size == 0:
-        raise ValueError(f"generate needs a prompt of at least one token id, shape (T,) or (B, T), got shape "
-                         f"{prompt.shape} of {prompt.dtype}")
+        raise ValueError(
+            f"generate needs a prompt of at least one token id, shape (T,) or (B, T), got shape "
+            f"{prompt.shape} of {prompt.dtype}"
+        )
     if not temperature >= 0:
         raise ValueError(f"generate: temperature must be at least 0, got {temperature!r}")
     if top_k is not None and top_k < 1:
@@ -45,7 +50,9 @@ def stream(model: Any, ids: Any, max_new_tokens: int, temperature: float = 1.0, 
     return _draws(model, np.atleast_2d(prompt).astype(np.int64), max_new_tokens, temperature, top_k, Generator(seed))
 
 
-def _draws(model: Any, seen: Array, count: int, temperature: float, top_k: int | None, random: Generator) -> Iterator[Array]:
+def _draws(
+    model: Any, seen: Array, count: int, temperature: float, top_k: int | None, random: Generator
+) -> Iterator[Array]:
     window = model.config.n_positions
     was_training = model.training
     feed = seen[:, -window:]
@@ -54,7 +61,7 @@ def _draws(model: Any, seen: Array, count: int, temperature: float, top_k: int |
         for _ in range(count):
             model.eval()
             if cache.length + feed.shape[1] > window:  # positions are used up: read the recent half again
-                feed, cache = seen[:, -max(window // 2, 1):], model.new_cache(len(seen))
+                feed, cache = seen[:, -max(window // 2, 1) :], model.new_cache(len(seen))
             with no_grad():
                 logits = model(feed, cache=cache).data[:, -1]
             feed = draw(logits, temperature, top_k, random)[:, None]

@@ -3,6 +3,7 @@
 Parameter names, layouts, defaults and initialisation are those of Hugging Face's GPT2LMHeadModel, without the prefix
 "transformer." (as in the published gpt2 file): wte.weight, h.0.attn.c_attn.weight (in, out), ..., ln_f.bias.
 """
+
 from __future__ import annotations
 
 import math
@@ -26,7 +27,12 @@ from ..ops.shape import split, transpose
 from .table import model
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {  # the names that occur in config.json of GPT-2 models
-    "gelu_new": lambda x: gelu(x, approximate="tanh"), "gelu": gelu, "relu": relu, "silu": silu, "swish": silu, "tanh": tanh,
+    "gelu_new": lambda x: gelu(x, approximate="tanh"),
+    "gelu": gelu,
+    "relu": relu,
+    "silu": silu,
+    "swish": silu,
+    "tanh": tanh,
 }
 
 
@@ -34,9 +40,9 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {  # the names that occur in conf
 class GPT2Config:
     """Sizes and rates, under Hugging Face's names and with its defaults (GPT-2 small).
 
-    n_inner: width of the MLP, 4 n_embd if None.  *_pdrop: dropout of embeddings, attention weights and residual branches.
-    Raises ValueError for a size that is not a positive integer, n_embd not divisible by n_head, a rate outside [0, 1), or
-    an unknown activation.
+    n_inner: width of the MLP, 4 n_embd if None.  *_pdrop: dropout of embeddings, attention weights, residual branches.
+    Raises ValueError for a size that is not a positive integer, n_embd not divisible by n_head, a rate outside [0, 1),
+    or an unknown activation.
     """
 
     vocab_size: int = 50257
@@ -57,7 +63,8 @@ class GPT2Config:
         for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"):
             value = getattr(self, name)
             if (name != "n_inner" or value is not None) and (
-                    isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                isinstance(value, bool) or not isinstance(value, int) or value < 1
+            ):
                 raise ValueError(f"GPT2Config: {name} must be a positive integer, got {value!r}")
         if self.n_embd % self.n_head:
             raise ValueError(f"GPT2Config: n_embd={self.n_embd} is not divisible by n_head={self.n_head}")
@@ -68,8 +75,10 @@ class GPT2Config:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"GPT2Config: {name} must be a positive number, got {getattr(self, name)!r}")
         if self.activation_function not in ACTIVATIONS:
-            raise ValueError(f"GPT2Config: unknown activation_function {self.activation_function!r}: known are "
-                             f"{sorted(ACTIVATIONS)}.{nearest(self.activation_function, ACTIVATIONS)}")
+            raise ValueError(
+                f"GPT2Config: unknown activation_function {self.activation_function!r}: known are "
+                f"{sorted(ACTIVATIONS)}.{nearest(self.activation_function, ACTIVATIONS)}"
+            )
 
 
 class Conv1D(Module):
@@ -98,7 +107,7 @@ class LayerCache:
     def extend(self, k: Array, v: Array) -> tuple[Array, Array]:
         """Append k and v (B, H, T, D); all keys and values so far."""
         end = self.length + k.shape[2]
-        self.keys[:, :, self.length:end], self.values[:, :, self.length:end] = k, v
+        self.keys[:, :, self.length : end], self.values[:, :, self.length : end] = k, v
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
@@ -131,8 +140,7 @@ class Attention(Module):
             if cache.length and causal:
                 raise ValueError(f"with {cache.length} tokens cached GPT2 reads one more at a time, got {length}")
             k, v = (Tensor(a) for a in cache.extend(k.data, v.data))
-        y = scaled_dot_product_attention(
-            q, k, v, causal=causal, dropout_p=self.attn_pdrop if self.training else 0.0)
+        y = scaled_dot_product_attention(q, k, v, causal=causal, dropout_p=self.attn_pdrop if self.training else 0.0)
         return self.resid_dropout(self.c_proj(y.transpose(0, 2, 1, 3).reshape(batch, length, width)))
 
 
@@ -170,8 +178,8 @@ class Block(Module):
 class GPT2(Module):
     """The decoder with its language-model head, initialised from the default generator as Hugging Face does it.
 
-    Matrices and embeddings are normal(0, initializer_range); those that write to the residual stream (c_proj) are divided by
-    sqrt(2 n_layer); biases are 0, gains 1.
+    Matrices and embeddings are normal(0, initializer_range); those that write to the residual stream (c_proj) are
+    divided by sqrt(2 n_layer); biases are 0, gains 1.
     """
 
     def __init__(self, config: GPT2Config) -> None:
@@ -206,7 +214,9 @@ class GPT2(Module):
         ids = self._checked(input_ids)
         start = 0 if cache is None else cache.length
         if start + ids.shape[1] > self.config.n_positions:
-            raise ValueError(f"GPT2 has {self.config.n_positions} positions (n_positions), got {start + ids.shape[1]} tokens")
+            raise ValueError(
+                f"GPT2 has {self.config.n_positions} positions (n_positions), got {start + ids.shape[1]} tokens"
+            )
         x = self.drop(self.wte(ids) + self.wpe(np.arange(start, start + ids.shape[1])))
         for n, block in enumerate(self.h):
             x = block(x, None if cache is None else cache[n])
@@ -221,7 +231,9 @@ class GPT2(Module):
         targets = np.asarray(raw(targets))
         logits = self(input_ids)
         if targets.shape != logits.shape[:2]:
-            raise ValueError(f"GPT2.loss: targets have shape {targets.shape}, expected that of the ids, {logits.shape[:2]}")
+            raise ValueError(
+                f"GPT2.loss: targets have shape {targets.shape}, expected that of the ids, {logits.shape[:2]}"
+            )
         return cross_entropy(logits, targets, reduction=reduction)
 
     def _checked(self, input_ids: Any) -> Array:
@@ -243,16 +255,21 @@ class GPT2(Module):
 
 
 def plain_names(state: Mapping[str, Any], tied: bool) -> dict[str, Any]:
-    """A state dict under this file's names: without the prefix "transformer.", the mask buffers, and a tied head's copy.
+    """A state dict under this file's names: without the prefix "transformer.", mask buffers and a tied head's copy.
 
     Raises StateDictError if the head is tied and the state dict holds another one.
     """
-    plain = {name.removeprefix("transformer."): value for name, value in state.items()
-             if not name.endswith((".attn.bias", ".attn.masked_bias"))}
+    plain = {
+        name.removeprefix("transformer."): value
+        for name, value in state.items()
+        if not name.endswith((".attn.bias", ".attn.masked_bias"))
+    }
     if tied and "lm_head.weight" in plain and "wte.weight" in plain:
         head, table = (np.asarray(raw(plain[name])) for name in ("lm_head.weight", "wte.weight"))
         if head.shape != table.shape or not np.array_equal(head, table):
-            raise StateDictError("lm_head.weight differs from wte.weight, but the config ties them: "
-                                 "set tie_word_embeddings=False to load this model")
+            raise StateDictError(
+                "lm_head.weight differs from wte.weight, but the config ties them: "
+                "set tie_word_embeddings=False to load this model"
+            )
         del plain["lm_head.weight"]
     return plain

@@ -1,4 +1,5 @@
 """The table of architectures: name -> (configuration class, model class)."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -25,7 +26,7 @@ def model(name: str, config: type[Any]) -> Callable[[T], T]:
 def build(name: str, options: Mapping[str, Any]) -> Any:
     """The model ``name`` with these configuration fields, freshly initialised.
 
-    Raises ValueError for an unknown name or a value out of range, TypeError for an unknown field, with the nearest name.
+    Raises ValueError for an unknown name or a value out of range, TypeError for an unknown field; with the nearest.
     """
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}: known are {sorted(MODELS)}.{nearest(name, MODELS)}")

@@ -1,4 +1,5 @@
 """F4: modules, the usual layers, initialisers, losses as modules."""
+
 from . import init
 from .activations import (
     GELU,
@@ -21,9 +22,42 @@ from .losses import BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, L
 from .module import LoadReport, Module, Parameter, StateDictError, count_parameters
 
 __all__ = [
-    "GELU", "AvgPool2d", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "CrossEntropyLoss",
-    "Dropout", "Embedding", "Flatten", "GroupNorm", "HuberLoss", "Identity", "KLDivLoss", "L1Loss", "LayerNorm",
-    "LeakyReLU", "Linear", "LoadReport", "LogSoftmax", "MSELoss", "MaxPool2d", "Module", "ModuleList", "NLLLoss",
-    "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "StateDictError", "Tanh",
-    "count_parameters", "init",
+    "GELU",
+    "AvgPool2d",
+    "BCEWithLogitsLoss",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "Conv1d",
+    "Conv2d",
+    "CrossEntropyLoss",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "GroupNorm",
+    "HuberLoss",
+    "Identity",
+    "KLDivLoss",
+    "L1Loss",
+    "LayerNorm",
+    "LeakyReLU",
+    "Linear",
+    "LoadReport",
+    "LogSoftmax",
+    "MSELoss",
+    "MaxPool2d",
+    "Module",
+    "ModuleList",
+    "NLLLoss",
+    "Parameter",
+    "RMSNorm",
+    "ReLU",
+    "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "StateDictError",
+    "Tanh",
+    "count_parameters",
+    "init",
 ]

@@ -1,4 +1,5 @@
 """Layers without weights: activations, dropout, reshaping."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,5 @@
 """Modules that hold modules: Sequential and ModuleList.  Their children are named "0", "1", ..."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +41,7 @@ class ModuleList(Module):
         return self.children()
 
     def __getitem__(self, index: int | slice) -> Any:
-        found = list(self.children())[index]
+        found: Any = list(self.children())[index]
         return type(self)(*_arguments(self, found)) if isinstance(index, slice) else found
 
     def __setitem__(self, index: int, module: Module) -> None:

@@ -1,4 +1,5 @@
 """Convolutions, pooling, and the normalisations that go by channel.  Shapes and initialisation as in PyTorch."""
+
 from __future__ import annotations
 
 import math
@@ -18,11 +19,22 @@ class _Conv(Module):
 
     axes = 0
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-                 dilation: Any = 1, groups: int = 1, bias: bool = True) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"{type(self).__name__}: groups={groups} must divide in_channels={in_channels} and "
-                             f"out_channels={out_channels}")
+            raise ValueError(
+                f"{type(self).__name__}: groups={groups} must divide in_channels={in_channels} and "
+                f"out_channels={out_channels}"
+            )
         window = (kernel_size,) * self.axes if isinstance(kernel_size, int) else tuple(kernel_size)
         if len(window) != self.axes:
             raise ValueError(f"{type(self).__name__}: kernel_size has {self.axes} numbers, got {kernel_size!r}")
@@ -124,16 +136,21 @@ class BatchNorm(Module):
     def forward(self, x: Any) -> Tensor:
         """x: (N, C) or (N, C, ...), the same shape out.  Raises ValueError for another number of axes or channels."""
         if (self.axes and x.ndim not in self.axes) or x.shape[1] != self.running_mean.shape[0]:
-            raise ValueError(f"{type(self).__name__}({self.running_mean.shape[0]}) got an input of shape {tuple(x.shape)}")
+            raise ValueError(
+                f"{type(self).__name__}({self.running_mean.shape[0]}) got an input of shape {tuple(x.shape)}"
+            )
         if self.training:
             self._track(x)
-        return normalization.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias,
-                                        training=self.training, eps=self.eps)
+        return normalization.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, training=self.training, eps=self.eps
+        )
 
     def _track(self, x: Any) -> None:
         count = x.size // x.shape[1]
         if count < 2:
-            raise ValueError(f"{type(self).__name__} needs more than one value per channel in training, got shape {x.shape}")
+            raise ValueError(
+                f"{type(self).__name__} needs more than one value per channel in training, got shape {x.shape}"
+            )
         mean, var = normalization.batch_statistics(Tensor(x))
         m, unbiased = self.momentum, count / (count - 1)
         self.running_mean.write(self.running_mean.data * (1 - m) + mean.data * m)

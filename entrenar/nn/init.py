@@ -1,8 +1,9 @@
 """Initialisers: overwrite a tensor's values in place, by counter-based random numbers, and return the tensor.
 
-Names, formulas and defaults are PyTorch's ``nn.init``; the numbers are those of ``en.Generator`` (the default one unless
-given), so that an initialisation depends on the seed and on the order of the draws, not on the machine.
+Names, formulas and defaults are PyTorch's ``nn.init``; the numbers are those of ``en.Generator`` (the default one
+unless given), so that an initialisation depends on the seed and on the order of the draws, not on the machine.
 """
+
 from __future__ import annotations
 
 import math
@@ -82,6 +83,14 @@ def _store(tensor: Tensor, values: Any) -> None:
 
 
 __all__ = [
-    "constant_", "fans", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_", "uniform_", "xavier_normal_",
-    "xavier_uniform_", "zeros_",
+    "constant_",
+    "fans",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "ones_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
 ]

@@ -1,4 +1,5 @@
 """Layers with weights: Linear, Embedding, and the normalisations.  Shapes and initialisation as in PyTorch."""
+
 from __future__ import annotations
 
 import math
@@ -56,7 +57,9 @@ class Embedding(Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.weight = empty(num_embeddings, embedding_dim) if weight is None else Parameter(weight)
         if self.weight.shape != (num_embeddings, embedding_dim):
-            raise ValueError(f"Embedding: weight has shape {self.weight.shape}, expected {(num_embeddings, embedding_dim)}")
+            raise ValueError(
+                f"Embedding: weight has shape {self.weight.shape}, expected {(num_embeddings, embedding_dim)}"
+            )
         if weight is None:
             self.reset_parameters()
 
@@ -79,8 +82,13 @@ class LayerNorm(Module):
     normalized_shape: the size of the last axis, or of the last several.
     """
 
-    def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
-                 bias: bool = True) -> None:
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+    ) -> None:
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps = eps
         self.weight = empty(*self.normalized_shape) if elementwise_affine else None
@@ -99,7 +107,9 @@ class LayerNorm(Module):
         count = len(self.normalized_shape)
         if tuple(x.shape[-count:]) != self.normalized_shape:
             raise ValueError(f"LayerNorm({self.normalized_shape}) got an input of shape {tuple(x.shape)}")
-        return normalization.layer_norm(x, self.weight, self.bias, axes=None if self.weight is not None else count, eps=self.eps)
+        return normalization.layer_norm(
+            x, self.weight, self.bias, axes=None if self.weight is not None else count, eps=self.eps
+        )
 
     def extra_repr(self) -> str:
         """Shape and eps."""

@@ -1,4 +1,5 @@
 """Losses as modules: the ops of ``entrenar.ops.losses`` with their options kept."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -18,7 +19,7 @@ class _Loss(Module):
 
     def forward(self, x: Any, target: Any) -> Tensor:
         """The reduced loss; shapes and dtypes as the op of the same name."""
-        return type(self).op(x, target, **self.options)  # type: ignore[no-any-return]
+        return type(self).op(x, target, **self.options)
 
     def extra_repr(self) -> str:
         """The options."""
@@ -26,14 +27,21 @@ class _Loss(Module):
 
 
 class CrossEntropyLoss(_Loss):
-    """``cross_entropy``: logits (..., C) against class indices (or class probabilities); classes last, or along ``axis``."""
+    """``cross_entropy``: logits (..., C) against class indices (or probabilities); classes last, or along ``axis``."""
 
     op = staticmethod(losses.cross_entropy)
 
-    def __init__(self, weight: Any = None, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0,
-                 axis: int = -1) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing,
-                         axis=axis)
+    def __init__(
+        self,
+        weight: Any = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        axis: int = -1,
+    ) -> None:
+        super().__init__(
+            weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing, axis=axis
+        )
 
 
 class NLLLoss(_Loss):

@@ -2,6 +2,7 @@
 
 Nothing is registered in a second place: the tree is read off the attributes, in the order in which they were assigned.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +48,7 @@ class Module:
     """Base of every layer and model: define ``__init__`` (assign parameters and modules) and ``forward``."""
 
     training: bool = True
-    _buffers: dict[str, bool] = {}  # noqa: RUF012 - name -> saved in the state dict; copied on first registration
+    _buffers: dict[str, bool] = {}  # name -> saved in the state dict; copied on first registration
     _pre_hooks: tuple[PreHook, ...] = ()
     _hooks: tuple[Hook, ...] = ()
     _scope: str = ""
@@ -78,13 +79,21 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         old = self.__dict__.get(name)
         if isinstance(old, Parameter) and not (value is None or isinstance(value, Parameter)):
-            raise TypeError(f"{type(self).__name__}.{name} is a parameter, got {type(value).__name__}: assign "
-                            "nn.Parameter(...) or None, or overwrite its values with .write(...)")
+            raise TypeError(
+                f"{type(self).__name__}.{name} is a parameter, got {type(value).__name__}: assign "
+                "nn.Parameter(...) or None, or overwrite its values with .write(...)"
+            )
         if name in self._buffers and not (value is None or isinstance(value, Tensor)):
-            raise TypeError(f"{type(self).__name__}.{name} is a buffer: assign a Tensor or None, got {type(value).__name__}")
-        if isinstance(value, (list, tuple, dict)) and any(isinstance(v, (Module, Parameter)) for v in flatten(value)[0]):
-            raise TypeError(f"{type(self).__name__}.{name}: parameters inside a {type(value).__name__} would be lost to "
-                            "the optimizer and to the state dict; use nn.ModuleList or nn.Sequential, or attributes")
+            raise TypeError(
+                f"{type(self).__name__}.{name} is a buffer: assign a Tensor or None, got {type(value).__name__}"
+            )
+        if isinstance(value, (list, tuple, dict)) and any(
+            isinstance(v, (Module, Parameter)) for v in flatten(value)[0]
+        ):
+            raise TypeError(
+                f"{type(self).__name__}.{name}: parameters inside a {type(value).__name__} would be lost to "
+                "the optimizer and to the state dict; use nn.ModuleList or nn.Sequential, or attributes"
+            )
         if isinstance(value, Module):
             value._named(name)
         object.__setattr__(self, name, value)
@@ -94,7 +103,7 @@ class Module:
         object.__setattr__(self, "_scope", name)
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
-        """A tensor that belongs to the state but is not trained; ``persistent=False`` keeps it out of the state dict."""
+        """A tensor of the state that is not trained; ``persistent=False`` keeps it out of the state dict."""
         if name in self.__dict__ and name not in self._buffers:
             raise ValueError(f"{type(self).__name__} already has an attribute {name!r}")
         self._buffers = {**self._buffers, name: persistent}
@@ -150,12 +159,13 @@ class Module:
 
     # state ------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Tensor]:
-        """Dotted name -> detached tensor (the same memory) of every parameter and persistent buffer, aliases included."""
+        """Dotted name -> detached tensor (the same memory) of every parameter and persistent buffer, aliases too."""
         return {name: tensor.detach() for name, tensor in self._state()}
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
-        return self._named_leaves("", lambda module, name, value: isinstance(value, Parameter)
-                                  or module._buffers.get(name, False))
+        return self._named_leaves(
+            "", lambda module, name, value: isinstance(value, Parameter) or module._buffers.get(name, False)
+        )
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadReport:
         """Overwrite parameters and buffers with ``state`` (tensors or arrays); a float dtype is cast to the target's.
@@ -167,16 +177,24 @@ class Module:
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
         values = {name: as_array(raw(state[name])) for name in own if name in state}
-        wrong = [f"{name}: shape {value.shape}, expected {own[name].shape}"
-                 for name, value in values.items() if value.shape != own[name].shape]
-        wrong += [f"{name}: dtype {value.dtype}, expected {own[name].dtype}" for name, value in values.items()
-                  if value.dtype != own[name].dtype and not (is_float(value.dtype) and is_float(own[name].dtype))]
+        wrong = [
+            f"{name}: shape {value.shape}, expected {own[name].shape}"
+            for name, value in values.items()
+            if value.shape != own[name].shape
+        ]
+        wrong += [
+            f"{name}: dtype {value.dtype}, expected {own[name].dtype}"
+            for name, value in values.items()
+            if value.dtype != own[name].dtype and not (is_float(value.dtype) and is_float(own[name].dtype))
+        ]
         faults = [("shape or dtype", wrong)]
         if strict:
             faults = [("missing", missing), ("unexpected", unexpected), *faults]
         told = [f"{kind} ({len(names)}): {', '.join(names)}" for kind, names in faults if names]
         if told:
-            raise StateDictError(f"the state dict does not fit {type(self).__name__}, nothing was loaded; " + "; ".join(told))
+            raise StateDictError(
+                f"the state dict does not fit {type(self).__name__}, nothing was loaded; " + "; ".join(told)
+            )
         for name, value in values.items():
             own[name].write(value)
         return LoadReport(missing, unexpected)
@@ -204,7 +222,7 @@ class Module:
             parameter.grad = None
 
     def to(self: M, *targets: Any, dtype: Any = None, device: str | None = None) -> M:
-        """Move parameters and buffers to a device and/or the floats among them to a float dtype, in place; gradients too.
+        """Move parameters and buffers to a device and/or their floats to a float dtype, in place; gradients too.
 
         ``to("float64")``, ``to(np.float16)``, ``to("cuda")``.  Raises TypeError for a dtype that is not a float.
         """
@@ -230,12 +248,18 @@ class Module:
 
     # hooks ------------------------------------------------------------------------------------------------------
     def register_forward_pre_hook(self, hook: PreHook) -> Callable[[], None]:
-        """Call ``hook(module, args)`` before forward; what it returns, if not None, replaces args.  Returns a remover."""
+        """Call ``hook(module, args)`` before forward; what it returns, if not None, replaces args.
+
+        Returns a function that removes the hook.
+        """
         self._pre_hooks = (*self._pre_hooks, hook)
         return lambda: object.__setattr__(self, "_pre_hooks", tuple(h for h in self._pre_hooks if h is not hook))
 
     def register_forward_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call ``hook(module, args, output)`` after forward; what it returns, if not None, replaces the output."""
+        """Call ``hook(module, args, output)`` after forward; what it returns, if not None, replaces the output.
+
+        Returns a function that removes the hook.
+        """
         self._hooks = (*self._hooks, hook)
         return lambda: object.__setattr__(self, "_hooks", tuple(h for h in self._hooks if h is not hook))
 

@@ -41,7 +41,7 @@ def out_sizes(name: str, space: tuple[int, ...], window: tuple[int, ...], stride
     found = tuple((n + sum(p) - d * (k - 1) - 1) // s + 1
                   for n, k, s, p, d in zip(space, window, stride, pads, dilation, strict=True))
     if any(n < 1 for n in found):
-        raise ValueError(f"{name}: a window of {window} (dilation {dilation}) doesn't fit into {space} padded by {pads}")
+        raise ValueError(f"{name}: a window of {window} (dilation {dilation}) exceeds {space} padded by {pads}")
     return found
 
 

@@ -23,7 +23,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def reduced(loss: Array, reduction: str, name: str, over: float | None = None) -> Array:
-    """Losses as they are ("none"), their "sum", or the sum divided by ``over`` ("mean"; by default how many there are)."""
+    """Losses as they are ("none"), their "sum", or that divided by ``over``, by default how many there are ("mean")."""
     if reduction == "none":
         return loss
     if reduction not in (*REDUCTIONS, "batchmean"):

@@ -1,4 +1,5 @@
 """F5: optimizers, learning-rate schedules, gradient clipping."""
+
 from .adam import Adam, AdamW
 from .clip import NonFiniteGradient, clip_grad_norm_, clip_grad_value_, grad_norm, scale_grads
 from .optimizer import OPTIMIZERS, Optimizer, decay_groups, optimizer, set_lr
@@ -6,6 +7,21 @@ from .schedules import SCHEDULES, Schedule, run_schedule, schedule
 from .sgd import SGD
 
 __all__ = [
-    "OPTIMIZERS", "SCHEDULES", "SGD", "Adam", "AdamW", "NonFiniteGradient", "Optimizer", "Schedule", "clip_grad_norm_",
-    "clip_grad_value_", "decay_groups", "grad_norm", "optimizer", "run_schedule", "scale_grads", "schedule", "set_lr",
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "NonFiniteGradient",
+    "Optimizer",
+    "Schedule",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "decay_groups",
+    "grad_norm",
+    "optimizer",
+    "run_schedule",
+    "scale_grads",
+    "schedule",
+    "set_lr",
 ]

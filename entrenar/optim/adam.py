@@ -1,4 +1,5 @@
 """Adam and AdamW."""
+
 from __future__ import annotations
 
 import math
@@ -13,17 +14,23 @@ from .optimizer import Optimizer, optimizer
 
 @optimizer("adam")
 class Adam(Optimizer):
-    """m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  p = p - lr m^ / (sqrt(v^) + eps), m^ and v^ corrected for their bias.
+    """m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  p = p - lr m^ / (sqrt(v^) + eps), m^ and v^ freed of bias.
 
     Kingma and Ba 2015, algorithm 1: eps stands outside the bias-corrected root.  weight_decay p is added to g.
     """
 
     slots = ("exp_avg", "exp_avg_sq")
-    ranges = {"betas": (0.0, 1.0), "eps": (0.0, math.inf), "weight_decay": (0.0, math.inf)}  # noqa: RUF012
+    ranges = {"betas": (0.0, 1.0), "eps": (0.0, math.inf), "weight_decay": (0.0, math.inf)}
     decoupled = False
 
-    def __init__(self, params: Any, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
         if len(tuple(betas)) != 2:
             raise ValueError(f"{type(self).__name__}: betas are two numbers, got {betas!r}")
         super().__init__(params, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
@@ -62,6 +69,12 @@ class AdamW(Adam):
 
     decoupled = True
 
-    def __init__(self, params: Any, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.01) -> None:
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay)

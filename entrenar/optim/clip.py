@@ -1,4 +1,5 @@
 """Gradient clipping by global norm and by value."""
+
 from __future__ import annotations
 
 import math
@@ -31,7 +32,7 @@ def grad_norm(params: Any) -> tuple[float, str | None]:
         if math.isfinite(total):
             return math.sqrt(total), None
         for name, g in grads:
-            if not all(bool(np.isfinite(part).all()) for part, in blocks(g)):
+            if not all(bool(np.isfinite(part).all()) for (part,) in blocks(g)):
                 return (math.nan if math.isnan(total) else math.inf), name
         largest = max(float(np.abs(g).max()) for _, g in grads if g.size)
         return largest * math.sqrt(sum(_squares(g, largest) for _, g in grads)), None
@@ -39,7 +40,7 @@ def grad_norm(params: Any) -> tuple[float, str | None]:
 
 def _squares(g: Array, scale: float = 1.0) -> float:
     total = 0.0
-    for part, in blocks(g):
+    for (part,) in blocks(g):
         wide = part.astype(FLOAT64).reshape(-1)
         if scale != 1.0:
             wide /= scale
@@ -48,7 +49,9 @@ def _squares(g: Array, scale: float = 1.0) -> float:
 
 
 def clip_grad_norm_(params: Any, max_norm: float, *, error_if_nonfinite: bool = False) -> float:
-    """Scale all gradients by max_norm / norm if their global 2-norm is larger (Pascanu et al. 2013); returns the norm before.
+    """Scale all gradients by max_norm / norm if their global 2-norm is larger; returns the norm before.
+
+    Pascanu et al. 2013, algorithm 1.
 
     params: tensors or (name, tensor) pairs; those without a gradient are skipped.  The norm is taken in float64.
     A norm that is not finite leaves every gradient as it is and names the parameter: in a NonFiniteGradient error if
@@ -72,7 +75,7 @@ def scale_grads(params: Any, factor: float) -> None:
     for tensor in _graded(params):
         g = tensor.data
         tiny = factor != 0 and abs(factor) < float(np.finfo(np.float32).tiny)  # would lose bits as a float32
-        for part, in blocks(g):
+        for (part,) in blocks(g):
             if tiny:
                 part[...] = part.astype(FLOAT64) * factor
             else:

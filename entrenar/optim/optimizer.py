@@ -7,9 +7,10 @@ A row of the table is a class with a few named numbers and one ``update`` on pla
         slots = ("momentum_buffer",)
         def update(self, p, g, step, group, momentum_buffer): ...
 
-``update`` gets one block of a parameter at a time: blocks fit the cache, so that a whole update reads and writes each array
-once however many elementary operations it takes, and its temporaries are never larger than a block.
+``update`` gets one block of a parameter at a time: blocks fit the cache, so that a whole update reads and writes each
+array once however many elementary operations it takes, and its temporaries are never larger than a block.
 """
+
 from __future__ import annotations
 
 import math
@@ -32,6 +33,7 @@ def optimizer(name: str) -> Callable[[T], T]:
 
     Raises ValueError if the name is taken by another class.
     """
+
     def register(cls: T) -> T:
         if name in OPTIMIZERS and OPTIMIZERS[name].__qualname__ != cls.__qualname__:
             raise ValueError(f"optimizer {name!r} is already {OPTIMIZERS[name].__qualname__}")
@@ -45,10 +47,10 @@ class Optimizer:
     """Base of the optimizers.
 
     params: parameters, (name, parameter) pairs, or dicts {"params": ..., option: value} (groups).
-    options: what a group may set for itself; ``lr`` is among them.  They are checked here and may be changed later in
-    ``param_groups``.
-    Raises ValueError for no parameters, a parameter given twice, or an option out of range; TypeError for an unknown option
-    or something that is not a leaf requiring a gradient.
+    options: what a group may set for itself; ``lr`` is among them (0 freezes).  They are checked here and may be changed
+    later in ``param_groups``.
+    Raises ValueError for no parameters, a parameter given twice, or an option out of range; TypeError for an unknown
+    option or something that is not a leaf requiring a gradient.
     """
 
     slots: ClassVar[tuple[str, ...]] = ()  # names of the state arrays, each of its parameter's shape
@@ -66,23 +68,29 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
-        """Train more parameters, with options of their own; what the group leaves out takes the optimizer's defaults."""
+        """Train more parameters, with options of their own; what is left out takes the optimizer's defaults."""
         if not isinstance(group, Mapping) or "params" not in group:
             raise TypeError(f"a parameter group is a dict with 'params' and options, got {group!r:.80}")
         for option in group:
             if option not in (*self.defaults, "params", "initial_lr"):
-                raise TypeError(f"{type(self).__name__} has no option {option!r}: known are {sorted(self.defaults)}."
-                                + nearest(option, self.defaults))
+                raise TypeError(
+                    f"{type(self).__name__} has no option {option!r}: known are {sorted(self.defaults)}."
+                    + nearest(option, self.defaults)
+                )
         pairs = list(named(group["params"], type(self).__name__))
         if not pairs:
             raise ValueError(f"{type(self).__name__}: parameter group {len(self.param_groups)} is empty")
         full = {**self.defaults, **group, "params": [p for _, p in pairs], "names": [name for name, _ in pairs]}
         full["initial_lr"] = group.get("initial_lr", full["lr"])
         self._check(full)
-        seen = {id(p): name for other in self.param_groups for p, name in zip(other["params"], other["names"], strict=True)}
+        seen = {
+            id(p): name for other in self.param_groups for p, name in zip(other["params"], other["names"], strict=True)
+        }
         for name, p in pairs:
             if not p.is_leaf:
-                raise TypeError(f"{type(self).__name__}: {name} was made by {p.node.op.name}: optimize the leaves it comes from")
+                raise TypeError(
+                    f"{type(self).__name__}: {name} was made by {p.node.op.name}: optimize the leaves it comes from"
+                )
             if not p.requires_grad:
                 raise TypeError(f"{type(self).__name__}: {name} does not require a gradient")
             if id(p) in seen:
@@ -96,7 +104,9 @@ class Optimizer:
             values = group[option] if isinstance(group[option], (tuple, list)) else [group[option]]
             for value in values:
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
-                    raise ValueError(f"{type(self).__name__}: {option} must be a number in [{low}, {high}), got {value!r}")
+                    raise ValueError(
+                        f"{type(self).__name__}: {option} must be a number in [{low}, {high}), got {value!r}"
+                    )
 
     # one step ---------------------------------------------------------------------------------------------------
     def step(self) -> None:
@@ -116,8 +126,13 @@ class Optimizer:
             weights, gradient, *parts = part
             low = is_low(weights.dtype)
             target = weights.astype(FLOAT32) if low else weights  # 16-bit weights: computed in float32, rounded once
-            self.update(target, gradient.astype(target.dtype, copy=False), state["step"], group,
-                        **dict(zip(slots, parts, strict=True)))
+            self.update(
+                target,
+                gradient.astype(target.dtype, copy=False),
+                state["step"],
+                group,
+                **dict(zip(slots, parts, strict=True)),
+            )
             if low:
                 weights[...] = target
         wrote(p.data)
@@ -136,12 +151,15 @@ class Optimizer:
         found = self._scratch.get(key)
         if found is None or found.size < like.size:
             found = self._scratch[key] = xp(like).empty(like.size, like.dtype)
-        return found[:like.size].reshape(like.shape)
+        return found[: like.size].reshape(like.shape)
 
     def state_bytes(self) -> int:
         """Bytes that the state arrays take once every parameter has had a step."""
-        return sum(len(self.slots_of(group)) * p.size * _state_dtype(p.dtype).itemsize
-                   for group in self.param_groups for p in group["params"])
+        return sum(
+            len(self.slots_of(group)) * p.size * _state_dtype(p.dtype).itemsize
+            for group in self.param_groups
+            for p in group["params"]
+        )
 
     def zero_grad(self) -> None:
         """Forget the gradients of all parameters (sets them to None)."""
@@ -160,7 +178,9 @@ class Optimizer:
             numbers = list(range(index, index + len(group["params"])))
             index += len(numbers)
             groups.append({**group, "params": numbers, "names": list(group["names"])})
-            state.update({n: dict(self.state[p]) for n, p in zip(numbers, group["params"], strict=True) if p in self.state})
+            state.update(
+                {n: dict(self.state[p]) for n, p in zip(numbers, group["params"], strict=True) if p in self.state}
+            )
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -171,14 +191,23 @@ class Optimizer:
         groups, state = saved["param_groups"], saved["state"]
         faults = []
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
-            raise ValueError(f"{type(self).__name__}: the state dict has groups of {[len(g['params']) for g in groups]} "
-                             f"parameters, this optimizer {[len(g['params']) for g in self.param_groups]}")
+            raise ValueError(
+                f"{type(self).__name__}: the state dict has groups of {[len(g['params']) for g in groups]} "
+                f"parameters, this optimizer {[len(g['params']) for g in self.param_groups]}"
+            )
         pairs = []
         for n, (theirs, ours) in enumerate(zip(groups, self.param_groups, strict=True)):
             options = {k for k in theirs if k not in ("params", "names", "initial_lr")}
             faults += [f"group {n}: option {o!r}" for o in sorted(options ^ set(self.defaults))]
-            pairs += list(zip(theirs["params"], ours["params"], ours["names"], [{**ours, **theirs}] * len(ours["params"]),
-                              strict=True))
+            pairs += list(
+                zip(
+                    theirs["params"],
+                    ours["params"],
+                    ours["names"],
+                    [{**ours, **theirs}] * len(ours["params"]),
+                    strict=True,
+                )
+            )
             if "names" in theirs and theirs["names"] != ours["names"]:
                 faults.append(f"group {n}: names {theirs['names']}, expected {ours['names']}")
         known = {number for number, *_ in pairs}
@@ -188,13 +217,16 @@ class Optimizer:
             if number in state:
                 loaded[p] = self._loaded(state[number], p, name, group, faults)
         if faults:
-            raise ValueError(f"{type(self).__name__}: the state dict does not fit, nothing was loaded: " + "; ".join(faults))
+            raise ValueError(
+                f"{type(self).__name__}: the state dict does not fit, nothing was loaded: " + "; ".join(faults)
+            )
         for theirs, ours in zip(groups, self.param_groups, strict=True):
             ours.update({k: v for k, v in theirs.items() if k not in ("params", "names")})
         self.state = loaded
 
-    def _loaded(self, entry: Mapping[str, Any], p: Tensor, name: str, group: Mapping[str, Any],
-                faults: list[str]) -> dict[str, Any]:
+    def _loaded(
+        self, entry: Mapping[str, Any], p: Tensor, name: str, group: Mapping[str, Any], faults: list[str]
+    ) -> dict[str, Any]:
         made: dict[str, Any] = {"step": int(entry.get("step", 0))}
         wanted = self.slots_of(group)
         faults += [f"{name}: unexpected {slot!r}" for slot in entry if slot not in (*wanted, "step")]
@@ -234,7 +266,7 @@ def blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
         yield tuple(flat)
         return
     for start in range(0, flat[0].size, BLOCK):
-        yield tuple(a[start:start + BLOCK] for a in flat)
+        yield tuple(a[start : start + BLOCK] for a in flat)
 
 
 def set_lr(target: Optimizer, lr: float, peak: float | None = None) -> None:
@@ -245,7 +277,10 @@ def set_lr(target: Optimizer, lr: float, peak: float | None = None) -> None:
 
 
 def decay_groups(params: Iterable[Any], weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups: matrices, which decay, and biases and gains (fewer than 2 axes), which do not; an empty one is left out."""
+    """Matrices, which decay, and biases and gains (fewer than 2 axes), which do not; an empty group is left out."""
     pairs = list(named(params, "decay_groups"))
-    parts = [([pair for pair in pairs if pair[1].ndim >= 2], weight_decay), ([pair for pair in pairs if pair[1].ndim < 2], 0.0)]
+    parts = [
+        ([pair for pair in pairs if pair[1].ndim >= 2], weight_decay),
+        ([pair for pair in pairs if pair[1].ndim < 2], 0.0),
+    ]
     return [{"params": members, "weight_decay": decay} for members, decay in parts if members]

@@ -1,4 +1,5 @@
 """Reading what users pass as parameters: tensors, or (name, tensor) pairs."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator

@@ -1,9 +1,10 @@
 """Learning-rate schedules: pure functions of the number of updates done, one row each in SCHEDULES.
 
-The first updates warm up linearly, update k (from 0) at peak (k + 1) / warmup: the first is never 0, and warm-up ends on
-the peak.  Then a row's curve takes over, a function of progress 0..1 giving 1..0; ``floor`` is the fraction of the peak
-where it ends, and stays.
+The first updates warm up linearly, update k (from 0) at peak (k + 1) / warmup: the first is never 0, and warm-up ends
+on the peak.  Then a row's curve takes over, a function of progress 0..1 giving 1..0; ``floor`` is the fraction of the
+peak where it ends, and stays.
 """
+
 from __future__ import annotations
 
 import math
@@ -60,7 +61,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.name not in SCHEDULES:
-            raise ValueError(f"unknown schedule {self.name!r}: known are {sorted(SCHEDULES)}.{nearest(self.name, SCHEDULES)}")
+            raise ValueError(
+                f"unknown schedule {self.name!r}: known are {sorted(SCHEDULES)}.{nearest(self.name, SCHEDULES)}"
+            )
         for field in ("decay_steps", "warmup_steps"):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -89,6 +92,8 @@ def run_schedule(name: str, peak: float, total_steps: int, warmup_steps: int = 0
     Raises ValueError if warm-up takes more than 30 % of the run.
     """
     if warmup_steps > 0.3 * total_steps:
-        raise ValueError(f"warm-up of {warmup_steps} steps is more than 30 % of the run's {total_steps}: at most "
-                         f"{int(0.3 * total_steps)}")
+        raise ValueError(
+            f"warm-up of {warmup_steps} steps is more than 30 % of the run's {total_steps}: at most "
+            f"{int(0.3 * total_steps)}"
+        )
     return Schedule(name, peak, total_steps - warmup_steps, warmup_steps, floor)

@@ -1,4 +1,5 @@
 """Stochastic gradient descent, with momentum."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -18,10 +19,11 @@ class SGD(Optimizer):
     """
 
     slots = ("momentum_buffer",)
-    ranges = {"momentum": (0.0, 1.0), "weight_decay": (0.0, float("inf"))}  # noqa: RUF012
+    ranges = {"momentum": (0.0, 1.0), "weight_decay": (0.0, float("inf"))}
 
-    def __init__(self, params: Any, lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0,
-                 nesterov: bool = False) -> None:
+    def __init__(
+        self, params: Any, lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False
+    ) -> None:
         if nesterov and momentum == 0:
             raise ValueError("SGD: nesterov=True needs a momentum > 0")
         super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)

@@ -1,4 +1,5 @@
 """F7: the trainer, run folders, checkpoints, and runs from a configuration."""
+
 from .callbacks import Callback, EarlyStopping, StepRecord
 from .checkpoint import load_checkpoint, save_checkpoint, state_hash
 from .language import LanguageRun, check_same_run, generate_text, load_run, prepare
@@ -6,10 +7,26 @@ from .metrics import MetricsTracker
 from .plot import plot_losses
 from .run_folder import RunFolder
 from .signals import Interrupted
-from .trainer import TrainConfig, Trainer, TrainResult
+from .trainer import TrainConfig, Trainer, TrainingFailed, TrainResult
 
 __all__ = [
-    "Callback", "EarlyStopping", "Interrupted", "LanguageRun", "MetricsTracker", "RunFolder", "StepRecord", "TrainConfig",
-    "TrainResult", "Trainer", "check_same_run", "generate_text", "load_checkpoint", "load_run", "plot_losses", "prepare",
-    "save_checkpoint", "state_hash",
+    "Callback",
+    "EarlyStopping",
+    "Interrupted",
+    "LanguageRun",
+    "MetricsTracker",
+    "RunFolder",
+    "StepRecord",
+    "TrainConfig",
+    "TrainResult",
+    "Trainer",
+    "TrainingFailed",
+    "check_same_run",
+    "generate_text",
+    "load_checkpoint",
+    "load_run",
+    "plot_losses",
+    "prepare",
+    "save_checkpoint",
+    "state_hash",
 ]

@@ -1,4 +1,5 @@
 """Callbacks: what is told to whoever watches a run, and how one may end it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class StepRecord:
 
 
 class Callback:
-    """Base: override what you need.  ``on_step`` and ``on_validation`` may return "stop" to end the run after this step."""
+    """Base: override what you need.  ``on_step`` and ``on_validation`` may return "stop": the run ends after this step."""
 
     def on_start(self, trainer: Trainer) -> None:
         """Before the first step of this process."""

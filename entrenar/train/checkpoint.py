@@ -2,8 +2,9 @@
 
 model.safetensors      weights and buffers by name
 optimizer.safetensors  state arrays, named "<slot>/<parameter>"
-state.json             step, tokens, data position, generator states, optimizer options and counts, schedule, metrics, hash
+state.json             step, tokens, data position, generators, optimizer options and counts, schedule, metrics, hash
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -47,7 +48,9 @@ def load_checkpoint(path: Path, trainer: Trainer) -> None:
     slots, _ = load_tensors(path / OPTIMIZER)
     digest = _digest(weights, slots, {k: v for k, v in state.items() if k not in ("metrics", "hash")})
     if digest != state["hash"]:
-        raise DataError(f"{path}: the state hash is {digest[:12]}, {STATE} says {state['hash'][:12]}: the checkpoint was changed")
+        raise DataError(
+            f"{path}: the state hash is {digest[:12]}, {STATE} says {state['hash'][:12]}: the checkpoint was changed"
+        )
     trainer.model.load_state_dict(weights)
     trainer.optimizer.load_state_dict(_optimizer_state(state["optimizer"], slots))
     trainer.step, trainer.tokens = state["step"], state["tokens"]
@@ -78,16 +81,27 @@ def state_hash(trainer: Trainer) -> str:
 def _everything(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     weights = {name: raw(tensor) for name, tensor in trainer.model.state_dict().items()}
     saved = trainer.optimizer.state_dict()
-    names = {n: name for group in saved["param_groups"] for n, name in zip(group["params"], group["names"], strict=True)}
-    slots = {f"{slot}/{names[n]}": value for n, entry in saved["state"].items() for slot, value in entry.items()
-             if slot != "step"}
+    names = {
+        n: name for group in saved["param_groups"] for n, name in zip(group["params"], group["names"], strict=True)
+    }
+    slots = {
+        f"{slot}/{names[n]}": value
+        for n, entry in saved["state"].items()
+        for slot, value in entry.items()
+        if slot != "step"
+    }
     state = {
-        "format": FORMAT, "step": trainer.step, "tokens": trainer.tokens,
+        "format": FORMAT,
+        "step": trainer.step,
+        "tokens": trainer.tokens,
         "data": None if trainer.batches is None else trainer.batches.state_dict(),
         "random": trainer.random_state(),
         "schedule": None if trainer.schedule is None else vars(trainer.schedule),
-        "optimizer": {"kind": type(trainer.optimizer).__name__, "param_groups": saved["param_groups"],
-                      "steps": {str(n): entry["step"] for n, entry in saved["state"].items()}},
+        "optimizer": {
+            "kind": type(trainer.optimizer).__name__,
+            "param_groups": saved["param_groups"],
+            "steps": {str(n): entry["step"] for n, entry in saved["state"].items()},
+        },
     }
     return weights, slots, json.loads(json.dumps(state))  # as it will be read back: tuples are lists
 
@@ -110,5 +124,5 @@ def _digest(weights: Mapping[str, Any], slots: Mapping[str, Any], state: Mapping
         for name in sorted(arrays):
             array = np.ascontiguousarray(arrays[name])
             digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
-            digest.update(array.reshape(-1).view(np.uint8))
+            digest.update(memoryview(array.reshape(-1).view(np.uint8)))
     return digest.hexdigest()

@@ -1,4 +1,5 @@
-"""A language-model run from its configuration: data, tokenizer, model, optimizer, schedule, trainer, and back from a folder."""
+"""A language-model run from its configuration: data, tokenizer, model, optimizer, trainer; and back from a folder."""
+
 from __future__ import annotations
 
 import hashlib
@@ -42,8 +43,10 @@ class LanguageRun:
     def baselines(self) -> dict[str, float]:
         """Loss on the held-out text of a bigram and a trigram table counted on the training text, nats per token."""
         size = self.tokenizer.vocab_size
-        return {name: NGram(self.train_tokens, order, size).loss(self.held_out_tokens)
-                for name, order in (("bigram", 2), ("trigram", 3))}
+        return {
+            name: NGram(self.train_tokens, order, size).loss(self.held_out_tokens)
+            for name, order in (("bigram", 2), ("trigram", 3))
+        }
 
     def held_out_loss(self) -> float:
         """Loss of the model on the whole held-out text, nats per token."""
@@ -62,9 +65,14 @@ class LanguageRun:
 
     def data_facts(self) -> dict[str, Any]:
         """How many files and tokens, and the sha256 of the tokens."""
-        sides = (("train", self.files.train, self.train_tokens), ("held_out", self.files.held_out, self.held_out_tokens))
-        return {name: {"files": len(files), "tokens": len(tokens), "sha256": hashlib.sha256(tokens).hexdigest()}
-                for name, files, tokens in sides}
+        sides = (
+            ("train", self.files.train, self.train_tokens),
+            ("held_out", self.files.held_out, self.held_out_tokens),
+        )
+        return {
+            name: {"files": len(files), "tokens": len(tokens), "sha256": hashlib.sha256(tokens).hexdigest()}
+            for name, files, tokens in sides
+        }
 
     def check_data(self) -> None:
         """Raise DataError if the text is not the one that the folder's run was trained on."""
@@ -74,8 +82,10 @@ class LanguageRun:
             raise DataError(f"{self.folder / 'data.json'}: cannot be read: {error}") from None
         for name, facts in self.data_facts().items():
             if old.get(name) != facts:
-                raise DataError(f"{self.config.data.root}: the {name} text changed since this run began: {old.get(name)} then, "
-                                f"{facts} now")
+                raise DataError(
+                    f"{self.config.data.root}: the {name} text changed since this run began: {old.get(name)} then, "
+                    f"{facts} now"
+                )
 
     def write_result(self, facts: Mapping[str, Any]) -> None:
         """Write result.json."""
@@ -90,8 +100,17 @@ class LanguageRun:
     def sample(self) -> str:
         """The text that the configuration asks for, prompt included."""
         wanted = self.config.training.sample
-        return wanted.prompt + "".join(generate_text(self.model, self.tokenizer, wanted.prompt, wanted.tokens,
-                                                     wanted.temperature, wanted.top_k, self.config.training.seed))
+        return wanted.prompt + "".join(
+            generate_text(
+                self.model,
+                self.tokenizer,
+                wanted.prompt,
+                wanted.tokens,
+                wanted.temperature,
+                wanted.top_k,
+                self.config.training.seed,
+            )
+        )
 
 
 def prepare(config: Config, output: Path | str | None = None, callbacks: Sequence[Callback] = ()) -> LanguageRun:
@@ -107,15 +126,31 @@ def prepare(config: Config, output: Path | str | None = None, callbacks: Sequenc
     manual_seed(training.seed)
     model = build_model(config, tokenizer.vocab_size)
     optimizer = build_optimizer(config, model)
-    schedule = run_schedule(config.scheduler.name, config.optimizer.lr, training.steps, config.scheduler.warmup_steps,
-                            config.scheduler.min_lr_ratio)
+    schedule = run_schedule(
+        config.scheduler.name,
+        config.optimizer.lr,
+        training.steps,
+        config.scheduler.warmup_steps,
+        config.scheduler.min_lr_ratio,
+    )
     folder = RunFolder(output or training.output)
     trainer = Trainer(
-        model, optimizer,
-        TrainConfig(training.steps, training.accumulation, training.max_grad_norm, training.eval_every, training.save_every,
-                    training.keep),
+        model,
+        optimizer,
+        TrainConfig(
+            training.steps,
+            training.accumulation,
+            training.max_grad_norm,
+            training.eval_every,
+            training.save_every,
+            training.keep,
+        ),
         TokenBatches(train, data.batch_size, data.seq_len, training.seed),
-        Windows(held_out, data.batch_size, data.seq_len, training.eval_batches), schedule, folder, callbacks)
+        Windows(held_out, data.batch_size, data.seq_len, training.eval_batches),
+        schedule,
+        folder,
+        callbacks,
+    )
     return LanguageRun(config, folder, files, tokenizer, train, held_out, model, trainer)
 
 
@@ -138,8 +173,9 @@ def build_model(config: Config, vocab_size: int) -> Any:
 def build_optimizer(config: Config, model: Module) -> Optimizer:
     """The optimizer of a configuration; biases and gains do not decay."""
     section = config.optimizer
-    own: dict[str, Any] = {"momentum": section.momentum} if section.name == "sgd" else {
-        "betas": section.betas, "eps": section.eps}
+    own: dict[str, Any] = (
+        {"momentum": section.momentum} if section.name == "sgd" else {"betas": section.betas, "eps": section.eps}
+    )
     return OPTIMIZERS[section.name](decay_groups(model.named_parameters(), section.weight_decay), lr=section.lr, **own)
 
 
@@ -152,7 +188,8 @@ def check_same_run(config: Config, folder: RunFolder) -> list[str]:
     if not path.exists():
         raise DataError(f"{folder.path}: no run to resume (no config.yaml)")
     old, new = load_config(path).model_dump(), config.model_dump()
-    changes, faults = [], []
+    changes: list[str] = []
+    faults: list[str] = []
     for section in new:
         for key in new[section]:
             if old[section][key] != new[section][key]:
@@ -166,7 +203,8 @@ def check_same_run(config: Config, folder: RunFolder) -> list[str]:
 def load_run(path: Path | str, which: str = "best") -> tuple[Any, CharTokenizer, dict[str, Any]]:
     """(model in eval mode, tokenizer, state of its checkpoint) of a run folder.
 
-    which: "best" validation loss (the last checkpoint if there is none) or "last".  Raises DataError naming what is missing.
+    which: "best" validation loss (the last checkpoint if there is none) or "last".
+    Raises DataError naming what is missing.
     """
     folder = RunFolder(path)
     if not (folder / "config.yaml").exists():
@@ -182,8 +220,15 @@ def load_run(path: Path | str, which: str = "best") -> tuple[Any, CharTokenizer,
     return model.eval(), tokenizer, state
 
 
-def generate_text(model: Any, tokenizer: CharTokenizer, prompt: str, tokens: int, temperature: float = 1.0,
-                  top_k: int | None = None, seed: int = 0) -> Iterable[str]:
+def generate_text(
+    model: Any,
+    tokenizer: CharTokenizer,
+    prompt: str,
+    tokens: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    seed: int = 0,
+) -> Iterable[str]:
     """The text that follows ``prompt``, a piece per token.
 
     Raises ValueError for an empty prompt, DataError for a character outside the vocabulary.

@@ -1,4 +1,5 @@
 """What a run remembers of itself, as plain lists."""
+
 from __future__ import annotations
 
 import math
@@ -53,8 +54,12 @@ class MetricsTracker:
 
     def summary(self) -> dict[str, Any]:
         """What the log does not hold, JSON-ready: epoch, best, skipped."""
-        return {"epoch": self.epoch, "best": None if math.isinf(self.best) else self.best, "best_step": self.best_step,
-                "skipped": self.skipped}
+        return {
+            "epoch": self.epoch,
+            "best": None if math.isinf(self.best) else self.best,
+            "best_step": self.best_step,
+            "skipped": self.skipped,
+        }
 
     def load_summary(self, saved: dict[str, Any]) -> None:
         """Start from what ``summary`` gave; the lists are empty until the log is read."""

@@ -1,4 +1,5 @@
 """The loss curve of a run as a picture.  matplotlib is the extra ``plot``: without it a run goes on, and says so."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -18,8 +19,9 @@ def smoothed(values: list[float], weight: float = 0.95) -> list[float]:
     return out
 
 
-def plot_losses(metrics: MetricsTracker, paths: list[Path], baselines: Mapping[str, float] | None = None,
-                title: str = "") -> None:
+def plot_losses(
+    metrics: MetricsTracker, paths: list[Path], baselines: Mapping[str, float] | None = None, title: str = ""
+) -> None:
     """Draw training and validation loss against the step, and a level line per baseline; the suffix picks PNG or SVG.
 
     Raises ImportError that says how to install matplotlib if it is missing.
@@ -35,8 +37,14 @@ def plot_losses(metrics: MetricsTracker, paths: list[Path], baselines: Mapping[s
     axes.plot(metrics.steps, metrics.losses, color="0.8", linewidth=0.8, label="training, each step")
     axes.plot(metrics.steps, smoothed(metrics.losses), color="tab:blue", label="training, smoothed")
     if metrics.val_losses:
-        axes.plot([s for s, _ in metrics.val_losses], [v for _, v in metrics.val_losses], "o-", color="tab:orange",
-                  markersize=3, label="validation")
+        axes.plot(
+            [s for s, _ in metrics.val_losses],
+            [v for _, v in metrics.val_losses],
+            "o-",
+            color="tab:orange",
+            markersize=3,
+            label="validation",
+        )
     for (name, level), style in zip((baselines or {}).items(), ("--", ":", "-.") * 8, strict=False):
         axes.axhline(level, color="tab:gray", linestyle=style, label=f"{name}: {level:.3f}")
     axes.set_xlabel("step")

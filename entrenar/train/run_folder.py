@@ -2,6 +2,7 @@
 
 config.yaml  tokenizer.json  model_summary.json  training_log.csv  loss.svg  loss.png  checkpoints/step-<N>/  best/
 """
+
 from __future__ import annotations
 
 import csv
@@ -51,8 +52,15 @@ class RunFolder:
         """Append one update to training_log.csv; floats as they are, so that they read back exactly."""
         path = self / "training_log.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
-        row = [record.step, repr(record.loss), "" if record.val_loss is None else repr(record.val_loss), repr(record.lr),
-               repr(record.grad_norm), tokens, f"{record.seconds * 1000:.3f}"]
+        row = [
+            record.step,
+            repr(record.loss),
+            "" if record.val_loss is None else repr(record.val_loss),
+            repr(record.lr),
+            repr(record.grad_norm),
+            tokens,
+            f"{record.seconds * 1000:.3f}",
+        ]
         with path.open("a", encoding="utf-8", newline="") as file:
             if file.tell() == 0:
                 file.write(",".join(COLUMNS) + "\n")
@@ -77,8 +85,11 @@ class RunFolder:
         if not path.exists():
             return []
         with path.open(encoding="utf-8", newline="") as file:
-            return [row for row in csv.DictReader(file) if None not in row.values() and row["step"].isdigit()
-                    and row["ms_per_step"]]
+            return [
+                row
+                for row in csv.DictReader(file)
+                if None not in row.values() and row["step"].isdigit() and row["ms_per_step"]
+            ]
 
     # checkpoints ------------------------------------------------------------------------------------------------
     def checkpoint(self, step: int) -> Path:
@@ -111,7 +122,9 @@ class RunFolder:
         """Keep the weights of the best validation so far in best/."""
         with atomic_folder(self / "best") as folder:
             save_tensors(folder / MODEL, model.state_dict(), {"format": "entrenar"})
-            (folder / STATE).write_text(json.dumps({"format": 1, "step": step, "val_loss": loss}) + "\n", encoding="utf-8")
+            (folder / STATE).write_text(
+                json.dumps({"format": 1, "step": step, "val_loss": loss}) + "\n", encoding="utf-8"
+            )
 
     def weights(self, which: str = "best") -> tuple[dict[str, Any], dict[str, Any]]:
         """(weights, state) to use the model with: "best" (the last checkpoint if there is none) or "last".
@@ -122,4 +135,3 @@ class RunFolder:
         path = best if which == "best" and (best / STATE).exists() else self.latest()
         arrays, _ = load_tensors(path / MODEL)
         return arrays, read_state(path)
-

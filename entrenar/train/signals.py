@@ -1,4 +1,5 @@
 """Ending a run in good order: the first SIGINT or SIGTERM asks, the second ends the process at once."""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +10,7 @@ from typing import Any
 
 
 class Interrupted(BaseException):
-    """A run ended early on a signal, after its checkpoint was written.  ``exit_status`` is 128 + the signal's number."""
+    """A run ended early on a signal, after its checkpoint was written; ``exit_status`` is 128 + the signal's number."""
 
     def __init__(self, signum: int, checkpoint: str | None) -> None:
         where = f"; checkpoint {checkpoint}" if checkpoint else ""
@@ -35,7 +36,9 @@ class SignalWatch:
             self._before = {number: signal.signal(number, self._on_signal) for number in self.HANDLED}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}

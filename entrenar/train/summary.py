@@ -1,4 +1,5 @@
 """How large a run is: parameters, optimizer state, and what the tape keeps for one batch."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from ..nn import Module
 from ..optim import Optimizer
 
 
-def model_summary(model: Module, optimizer: Optimizer, loss: Tensor, scale: float = 1.0) -> Mapping[str, Any]:
+def model_summary(model: Any, optimizer: Optimizer, loss: Tensor, scale: float = 1.0) -> Mapping[str, Any]:
     """What model_summary.json holds; MB are 2**20 bytes.
 
     loss: of a batch, still with its tape; the activations it keeps, times ``scale``, are those of a full batch.
@@ -28,7 +29,7 @@ def model_summary(model: Module, optimizer: Optimizer, loss: Tensor, scale: floa
     }
 
 
-def measured_summary(model: Module, optimizer: Optimizer, seq_len: int, batch_size: int) -> Mapping[str, Any]:
+def measured_summary(model: Any, optimizer: Optimizer, seq_len: int, batch_size: int) -> Mapping[str, Any]:
     """``model_summary`` from one sequence of zeros; the default generator is left where it was."""
     before = default_generator.state()
     ids = np.zeros((1, seq_len), np.int64)

@@ -1,4 +1,5 @@
 """The training loop: windows of micro-batches, one update each, validation, checkpoints, and an end in good order."""
+
 from __future__ import annotations
 
 import math
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..array import Array, default_generator
+from ..array import Array, EntrenarError, default_generator
 from ..autograd import no_grad
 from ..nn import Module
 from ..optim import Optimizer, Schedule, grad_norm, scale_grads, set_lr
@@ -32,12 +33,17 @@ class Stream(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+class TrainingFailed(EntrenarError, FloatingPointError):
+    """A run cannot go on: its gradients stay NaN or infinite.  The message names the parameter."""
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """How long, how often, how carefully.
 
     max_steps: updates.  accumulation: micro-batches per update.  max_grad_norm: 0 leaves gradients unclipped.
     eval_every, save_every: updates between validations and checkpoints, 0 only at the end.  keep: checkpoints to keep.
+    max_skipped: so many skipped updates in a row end the run with TrainingFailed.
     Raises ValueError for a number out of range.
     """
 
@@ -47,9 +53,17 @@ class TrainConfig:
     eval_every: int = 0
     save_every: int = 0
     keep: int = 3
+    max_skipped: int = 20
 
     def __post_init__(self) -> None:
-        for name, low in (("max_steps", 1), ("accumulation", 1), ("eval_every", 0), ("save_every", 0), ("keep", 1)):
+        for name, low in (
+            ("max_steps", 1),
+            ("accumulation", 1),
+            ("eval_every", 0),
+            ("save_every", 0),
+            ("keep", 1),
+            ("max_skipped", 1),
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise ValueError(f"TrainConfig: {name} must be an integer of at least {low}, got {value!r}")
@@ -73,29 +87,39 @@ class TrainResult:
 class Trainer:
     """Trains ``model`` (with ``loss(ids, targets, reduction="sum")``) on ``batches``.
 
-    batches: endless, with state_dict and load_state_dict (data.TokenBatches).  val_batches: an iterable that can be walked
-    again and again.  schedule: learning rate by update; None keeps the optimizer's.  folder: where the run is written;
-    None writes nothing.  Everything that decides what comes next is in a checkpoint: weights, optimizer, step, data
-    position, the default generator's state.
+    batches: endless, with state_dict and load_state_dict (data.TokenBatches).  val_batches: an iterable that can be
+    walked again and again.  schedule: learning rate by update; None keeps the optimizer's.  folder: where the run is
+    written; None writes nothing.  Everything that decides what comes next is in a checkpoint: weights, optimizer, step,
+    data position, the default generator's state.
     """
 
-    def __init__(self, model: Module, optimizer: Optimizer, config: TrainConfig, batches: Stream | None = None,
-                 val_batches: Iterable[Batch] | None = None, schedule: Schedule | None = None,
-                 folder: RunFolder | None = None, callbacks: Sequence[Callback] = ()) -> None:
-        self.model, self.optimizer, self.config = model, optimizer, config
+    def __init__(
+        self,
+        model: Module,
+        optimizer: Optimizer,
+        config: TrainConfig,
+        batches: Stream | None = None,
+        val_batches: Iterable[Batch] | None = None,
+        schedule: Schedule | None = None,
+        folder: RunFolder | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.model: Any = model
+        self.optimizer, self.config = optimizer, config
         self.batches, self.val_batches, self.schedule = batches, val_batches, schedule
         self.folder, self.callbacks = folder, list(callbacks)
         self.metrics = MetricsTracker()
         self.step = 0
         self.tokens = 0
+        self._in_a_row = 0
         self._names = dict(model.named_parameters())
 
     # one update -------------------------------------------------------------------------------------------------
     def train_step(self, window: Sequence[Batch]) -> StepRecord:
         """One update from the micro-batches of ``window``.
 
-        Loss and gradient are sums over tokens divided by the tokens of the whole window, so that they do not depend on how
-        the window is split.  A gradient whose norm is not finite changes nothing but the count of skipped updates.
+        Loss and gradient are sums over tokens divided by the tokens of the whole window, so that they do not depend on
+        how the window is split.  A gradient whose norm is not finite changes nothing but the count of skipped updates.
         """
         started = time.perf_counter()
         counts = [int(np.count_nonzero(np.asarray(targets) != IGNORED)) for _, targets in window]
@@ -106,15 +130,22 @@ class Trainer:
         self.model.train()
         self.optimizer.zero_grad()
         loss = 0.0
-        for (ids, targets), count in zip(window, counts, strict=True):
-            if count:
-                part = self.model.loss(ids, targets, reduction="sum")
-                part.backward(np.asarray(1.0 / total, part.dtype))
-                loss += float(part.item()) / total
+        with np.errstate(all="ignore"):  # what is not finite is told by its step, not by a warning per operation
+            for (ids, targets), count in zip(window, counts, strict=True):
+                if count:
+                    part = self.model.loss(ids, targets, reduction="sum")
+                    part.backward(np.asarray(1.0 / total, part.dtype))
+                    loss += float(part.item()) / total
         norm, culprit = grad_norm(self._names.items())
         skipped = culprit is not None or not math.isfinite(loss)
+        self._in_a_row = self._in_a_row + 1 if skipped else 0
         if skipped:
             self.metrics.skipped += 1
+            if self._in_a_row == self.config.max_skipped:
+                raise TrainingFailed(
+                    f"{self._in_a_row} updates in a row were skipped at step {self.step + 1}: loss {loss}, the "
+                    f"gradient of {culprit or 'no parameter'} is not finite; lower the learning rate"
+                )
         elif total:
             limit = self.config.max_grad_norm
             if limit and norm > limit:
@@ -136,7 +167,7 @@ class Trainer:
         self.model.eval()
         total, count = 0.0, 0
         try:
-            with no_grad():
+            with no_grad(), np.errstate(all="ignore"):
                 for ids, targets in source or ():
                     total += float(self.model.loss(ids, targets, reduction="sum").item())
                     count += int(np.count_nonzero(np.asarray(targets) != IGNORED))
@@ -172,7 +203,7 @@ class Trainer:
                 if done or stopped or signals.pending or _due(self.step, self.config.save_every):
                     path = self.save()
                     if signals.pending and not done:
-                        raise Interrupted(signals.pending, path and str(path))
+                        raise Interrupted(signals.pending, None if path is None else str(path))
             self._tell("on_end")
         best = self.metrics.best if self.metrics.val_losses else None
         last = self.metrics.val_losses[-1][1] if self.metrics.val_losses else None
@@ -204,7 +235,10 @@ class Trainer:
         return path
 
     def resume(self, path: Path | str) -> None:
-        """Go on from a checkpoint as if the run had never stopped.  Raises ValueError or OSError for one that does not fit."""
+        """Go on from a checkpoint as if the run had never stopped.
+
+        Raises DataError for a damaged one, ValueError for one of another model or optimizer.
+        """
         load_checkpoint(Path(path), self)
         if self.folder is not None:
             self.folder.restore(self.metrics, self.step)

@@ -1,4 +1,5 @@
 """Optimizers against torch.optim, step by step."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -9,8 +10,12 @@ import entrenar as en
 torch = pytest.importorskip("torch")
 
 ROWS = [
-    ("SGD", {}), ("SGD", {"momentum": 0.9}), ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
-    ("Adam", {}), ("Adam", {"betas": (0.8, 0.95), "weight_decay": 0.1}), ("AdamW", {"weight_decay": 0.1}),
+    ("SGD", {}),
+    ("SGD", {"momentum": 0.9}),
+    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("Adam", {}),
+    ("Adam", {"betas": (0.8, 0.95), "weight_decay": 0.1}),
+    ("AdamW", {"weight_decay": 0.1}),
 ]
 
 
@@ -21,7 +26,10 @@ def test_same_weights_after_every_step(name, options, dtype, tolerance):
     start = [rng.normal(size=s).astype(dtype) for s in ((3, 5), (40_000,))]
     ours = [en.tensor(a, requires_grad=True) for a in start]
     theirs = [torch.tensor(a, requires_grad=True) for a in start]
-    mine, other = getattr(en.optim, name)(ours, lr=0.01, **options), getattr(torch.optim, name)(theirs, lr=0.01, **options)
+    mine, other = (
+        getattr(en.optim, name)(ours, lr=0.01, **options),
+        getattr(torch.optim, name)(theirs, lr=0.01, **options),
+    )
     for _ in range(8):
         for p, t in zip(ours, theirs, strict=True):
             g = rng.normal(size=p.shape).astype(dtype)

@@ -1,4 +1,5 @@
 """GPT-2: names, shapes, initial values, errors, loss, generation."""
+
 from __future__ import annotations
 
 import math
@@ -28,9 +29,20 @@ def test_defaults_are_gpt2_small():
 
 def test_names_and_layouts_are_hugging_face_s():
     shapes = {name: value.shape for name, value in small().state_dict().items()}
-    block = {"ln_1.weight": (12,), "ln_1.bias": (12,), "attn.c_attn.weight": (12, 36), "attn.c_attn.bias": (36,),
-             "attn.c_proj.weight": (12, 12), "attn.c_proj.bias": (12,), "ln_2.weight": (12,), "ln_2.bias": (12,),
-             "mlp.c_fc.weight": (12, 48), "mlp.c_fc.bias": (48,), "mlp.c_proj.weight": (48, 12), "mlp.c_proj.bias": (12,)}
+    block = {
+        "ln_1.weight": (12,),
+        "ln_1.bias": (12,),
+        "attn.c_attn.weight": (12, 36),
+        "attn.c_attn.bias": (36,),
+        "attn.c_proj.weight": (12, 12),
+        "attn.c_proj.bias": (12,),
+        "ln_2.weight": (12,),
+        "ln_2.bias": (12,),
+        "mlp.c_fc.weight": (12, 48),
+        "mlp.c_fc.bias": (48,),
+        "mlp.c_proj.weight": (48, 12),
+        "mlp.c_proj.bias": (12,),
+    }
     expected = {"wte.weight": (11, 12), "wpe.weight": (8, 12), "ln_f.weight": (12,), "ln_f.bias": (12,)}
     expected |= {f"h.{n}.{name}": shape for n in range(2) for name, shape in block.items()}
     assert shapes == expected
@@ -87,17 +99,22 @@ def test_gradients_reach_every_parameter_and_match_finite_differences():
             p.write(start + sign * h * direction)
             values.append(m.loss(IDS, targets).item())
         p.write(start)
-        assert (p.grad.data * direction).sum() == pytest.approx((values[0] - values[1]) / (2 * h), rel=1e-6, abs=1e-9), name
+        assert (p.grad.data * direction).sum() == pytest.approx(
+            (values[0] - values[1]) / (2 * h), rel=1e-6, abs=1e-9
+        ), name
 
 
 def test_tied_head_gets_both_gradients():
-    tied, untied = small(embd_pdrop=0.0, resid_pdrop=0.0, attn_pdrop=0.0), small(
-        embd_pdrop=0.0, resid_pdrop=0.0, attn_pdrop=0.0, tie_word_embeddings=False)
+    tied, untied = (
+        small(embd_pdrop=0.0, resid_pdrop=0.0, attn_pdrop=0.0),
+        small(embd_pdrop=0.0, resid_pdrop=0.0, attn_pdrop=0.0, tie_word_embeddings=False),
+    )
     untied.load_state_dict({**tied.state_dict(), "lm_head.weight": tied.wte.weight})
     for m in (tied, untied):
         m.loss(IDS, IDS).backward()
-    np.testing.assert_allclose(tied.wte.weight.grad.data, (untied.wte.weight.grad + untied.lm_head.weight.grad).data,
-                               rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(
+        tied.wte.weight.grad.data, (untied.wte.weight.grad + untied.lm_head.weight.grad).data, rtol=1e-4, atol=1e-7
+    )
 
 
 def test_dropout_only_in_training():
@@ -108,14 +125,17 @@ def test_dropout_only_in_training():
     np.testing.assert_array_equal(m(IDS).data, m(IDS).data)
 
 
-@pytest.mark.parametrize(("ids", "error", "message"), [
-    (np.zeros((1, 9), int), ValueError, r"has 8 positions \(n_positions\), got 9 tokens"),
-    (np.array([[0, 11]]), IndexError, r"id 11 at index \(0, 1\) is outside \[0, 11\)"),
-    (np.array([[0, -1]]), IndexError, "id -1"),
-    (np.array([0, 1]), ValueError, r"ids of shape \(B, T\).*got shape \(2,\)"),
-    (np.zeros((1, 0), int), ValueError, "at least 1"),
-    (np.zeros((1, 2)), TypeError, "ids must be integers, got dtype float64"),
-])
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        (np.zeros((1, 9), int), ValueError, r"has 8 positions \(n_positions\), got 9 tokens"),
+        (np.array([[0, 11]]), IndexError, r"id 11 at index \(0, 1\) is outside \[0, 11\)"),
+        (np.array([[0, -1]]), IndexError, "id -1"),
+        (np.array([0, 1]), ValueError, r"ids of shape \(B, T\).*got shape \(2,\)"),
+        (np.zeros((1, 0), int), ValueError, "at least 1"),
+        (np.zeros((1, 2)), TypeError, "ids must be integers, got dtype float64"),
+    ],
+)
 def test_bad_ids(ids, error, message):
     with pytest.raises(error, match=message):
         small()(ids)
@@ -128,13 +148,16 @@ def test_bad_targets():
         small().loss(IDS, np.full_like(IDS, 11))
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"n_embd": 10, "n_head": 3}, "n_embd=10 is not divisible by n_head=3"),
-    ({"n_layer": 0}, "n_layer must be a positive integer, got 0"),
-    ({"vocab_size": 3.5}, "vocab_size must be a positive integer"),
-    ({"attn_pdrop": 1.0}, r"attn_pdrop must be in \[0, 1\)"),
-    ({"activation_function": "gelu_nwe"}, "Did you mean 'gelu_new'"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_embd": 10, "n_head": 3}, "n_embd=10 is not divisible by n_head=3"),
+        ({"n_layer": 0}, "n_layer must be a positive integer, got 0"),
+        ({"vocab_size": 3.5}, "vocab_size must be a positive integer"),
+        ({"attn_pdrop": 1.0}, r"attn_pdrop must be in \[0, 1\)"),
+        ({"activation_function": "gelu_nwe"}, "Did you mean 'gelu_new'"),
+    ],
+)
 def test_bad_configurations(options, message):
     with pytest.raises(ValueError, match=message):
         GPT2Config(**options)
@@ -152,7 +175,7 @@ def test_cached_logits_are_those_of_the_whole_text():
     m = small().eval()
     cache = m.new_cache(2)
     with en.no_grad():
-        parts = [m(IDS[:, :3], cache=cache).data] + [m(IDS[:, i:i + 1], cache=cache).data for i in range(3, 7)]
+        parts = [m(IDS[:, :3], cache=cache).data] + [m(IDS[:, i : i + 1], cache=cache).data for i in range(3, 7)]
         np.testing.assert_allclose(np.concatenate(parts, 1), m(IDS).data, atol=2e-6)
         with pytest.raises(ValueError, match="one more at a time"):
             m(IDS[:, :2], cache=m_cache(m))
@@ -196,11 +219,16 @@ def test_draws_follow_the_probabilities():
     np.testing.assert_allclose(sharp, np.array([25, 4, 9]) / 38, atol=0.015)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"temperature": -1.0}, "temperature must be at least 0"), ({"temperature": math.nan}, "temperature"),
-    ({"top_k": 0}, "top_k must be at least 1"), ({"max_new_tokens": -1}, "max_new_tokens"),
-    ({"ids": np.zeros(0, int)}, "at least one token"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -1.0}, "temperature must be at least 0"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"top_k": 0}, "top_k must be at least 1"),
+        ({"max_new_tokens": -1}, "max_new_tokens"),
+        ({"ids": np.zeros(0, int)}, "at least one token"),
+    ],
+)
 def test_bad_generation(options, message):
     with pytest.raises(ValueError, match=message):
         generate(small(), **{"ids": IDS, "max_new_tokens": 2, **options})

@@ -1,4 +1,5 @@
 """Module: the tree read off the attributes, strict state dicts, modes, hooks."""
+
 from __future__ import annotations
 
 import copy

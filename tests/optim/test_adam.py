@@ -1,4 +1,5 @@
 """The two facts about AdamW that implementations disagree on, and SGD by hand."""
+
 from __future__ import annotations
 
 import numpy as np

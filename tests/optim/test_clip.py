@@ -1,4 +1,5 @@
 """Clipping: the norm in float64, and what a gradient that is not finite does."""
+
 from __future__ import annotations
 
 import math

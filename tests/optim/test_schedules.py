@@ -1,4 +1,5 @@
 """Schedules by value, and what bad ones get."""
+
 from __future__ import annotations
 
 import math
@@ -20,13 +21,16 @@ def test_linear():
     np.testing.assert_allclose([s.lr(k) for k in range(6)], [1.0, 0.75, 0.5, 0.25, 0.0, 0.0])
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (("cosin", 0.1, 5), "unknown schedule 'cosin'.*Did you mean 'cosine'"),
-    (("cosine", -0.1, 5), "peak must be a finite number"),
-    (("cosine", 0.1, -5), "decay_steps must be an integer of at least 0, got -5"),
-    (("cosine", 0.1, 5, 1.5), "warmup_steps must be an integer"),
-    (("cosine", 0.1, 5, 0, 2.0), "floor is a fraction"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cosin", 0.1, 5), "unknown schedule 'cosin'.*Did you mean 'cosine'"),
+        (("cosine", -0.1, 5), "peak must be a finite number"),
+        (("cosine", 0.1, -5), "decay_steps must be an integer of at least 0, got -5"),
+        (("cosine", 0.1, 5, 1.5), "warmup_steps must be an integer"),
+        (("cosine", 0.1, 5, 0, 2.0), "floor is a fraction"),
+    ],
+)
 def test_bad_schedules(arguments, message):
     with pytest.raises(ValueError, match=message):
         Schedule(*arguments)

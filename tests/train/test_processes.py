@@ -1,4 +1,5 @@
 """Real processes: killed at any moment, asked to end, told twice."""
+
 from __future__ import annotations
 
 import json
@@ -18,7 +19,8 @@ from entrenar.train import RunFolder, prepare
 CONFIG = """\
 model: {n_positions: 16, n_embd: 16, n_layer: 1, n_head: 2}
 data: {root: ROOT, pattern: "*.txt", held_out: 0.3, seq_len: 16, batch_size: 4}
-training: {steps: STEPS, eval_every: 7, save_every: 1, keep: 2, log_every: 1, output: OUT, sample: {prompt: "a", tokens: 5}}
+training: {steps: STEPS, eval_every: 7, save_every: 1, keep: 2, log_every: 1, output: OUT,
+  sample: {prompt: "a", tokens: 5}}
 """
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -36,8 +38,13 @@ def config(tmp_path):
 
 
 def start(config, *more):
-    return subprocess.Popen([sys.executable, "-m", "entrenar", "train", str(config), *more], env=ENV, text=True,
-                            stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-m", "entrenar", "train", str(config), *more],
+        env=ENV,
+        text=True,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
 
 
 def wait_for(process, word):
@@ -83,7 +90,9 @@ def test_a_signal_ends_the_run_after_a_checkpoint(config, number, status):
     last = int(folder.read_log()[-1]["step"])
     assert f"interrupted by {number.name}; checkpoint {folder.latest()}" in errors and "Traceback" not in errors
     assert folder.latest() == folder.checkpoint(last)
-    assert json.loads((folder.latest() / "state.json").read_text())["step"] == last == loaded(config, folder.latest()).step
+    assert (
+        json.loads((folder.latest() / "state.json").read_text())["step"] == last == loaded(config, folder.latest()).step
+    )
 
 
 def test_a_signal_before_the_first_step(config):
@@ -104,7 +113,9 @@ def test_the_second_signal_is_obeyed_at_once(config):
         "        for _ in range(600): time.sleep(0.1)\n"
         f"prepare(load_config({str(config)!r}), callbacks=[Hang()]).trainer.fit()\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], env=ENV, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=ENV, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     wait_for(process, "hanging")
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)

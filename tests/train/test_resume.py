@@ -1,4 +1,5 @@
 """A resumed run ends bit for bit where the unbroken one does; a checkpoint is whole or not there."""
+
 from __future__ import annotations
 
 import json
@@ -18,11 +19,27 @@ TOKENS = np.random.default_rng(0).integers(0, 13, 150)  # 18 windows: an epoch e
 
 def trainer(folder, steps, seed=1, n_embd=12, make=AdamW, **config):
     en.manual_seed(seed)
-    model = GPT2(GPT2Config(vocab_size=13, n_positions=8, n_embd=n_embd, n_layer=2, n_head=2, embd_pdrop=0.2,
-                            resid_pdrop=0.2, attn_pdrop=0.2))
-    return Trainer(model, make(decay_groups(model.named_parameters(), 0.1), lr=0.01),
-                   TrainConfig(steps, accumulation=2, eval_every=2, **config), TokenBatches(TOKENS, 3, 8, seed=4),
-                   Windows(TOKENS, 4, 8, 2), Schedule("cosine", 0.01, decay_steps=5, warmup_steps=1), RunFolder(folder))
+    model = GPT2(
+        GPT2Config(
+            vocab_size=13,
+            n_positions=8,
+            n_embd=n_embd,
+            n_layer=2,
+            n_head=2,
+            embd_pdrop=0.2,
+            resid_pdrop=0.2,
+            attn_pdrop=0.2,
+        )
+    )
+    return Trainer(
+        model,
+        make(decay_groups(model.named_parameters(), 0.1), lr=0.01),
+        TrainConfig(steps, accumulation=2, eval_every=2, **config),
+        TokenBatches(TOKENS, 3, 8, seed=4),
+        Windows(TOKENS, 4, 8, 2),
+        Schedule("cosine", 0.01, decay_steps=5, warmup_steps=1),
+        RunFolder(folder),
+    )
 
 
 def numbers(folder):
@@ -34,7 +51,9 @@ def test_six_steps_are_three_and_three(tmp_path, make):
     whole = trainer(tmp_path / "whole", 6, make=make)
     result = whole.fit()
     assert trainer(tmp_path / "parts", 6, make=make).fit(until=3).stopped == "paused at step 3"
-    rest = trainer(tmp_path / "parts", 6, seed=99, make=make)  # other weights and generator: all come from the checkpoint
+    rest = trainer(
+        tmp_path / "parts", 6, seed=99, make=make
+    )  # other weights and generator: all come from the checkpoint
     rest.resume(rest.folder.latest())
     assert rest.step == 3
     again = rest.fit()

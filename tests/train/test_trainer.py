@@ -1,4 +1,5 @@
 """The trainer: token-weighted accumulation, skipped steps, validation, stopping."""
+
 from __future__ import annotations
 
 import math
@@ -11,17 +12,32 @@ from entrenar.data import TokenBatches, Windows
 from entrenar.models import GPT2, GPT2Config
 from entrenar.nn import Module, Parameter
 from entrenar.optim import SGD, AdamW, Schedule
-from entrenar.train import Callback, EarlyStopping, TrainConfig, Trainer
+from entrenar.train import Callback, EarlyStopping, TrainConfig, Trainer, TrainingFailed
 
 TOKENS = np.random.default_rng(0).integers(0, 13, 600)
 
 
 def trainer(dropout=0.0, config=None, optimizer=AdamW, lr=1e-2, **options):
     en.manual_seed(1)
-    model = GPT2(GPT2Config(vocab_size=13, n_positions=8, n_embd=12, n_layer=1, n_head=2, embd_pdrop=dropout,
-                            resid_pdrop=dropout, attn_pdrop=dropout))
-    return Trainer(model, optimizer(model.named_parameters(), lr=lr), config or TrainConfig(max_steps=4),
-                   TokenBatches(TOKENS, 4, 8, seed=2), **options)
+    model = GPT2(
+        GPT2Config(
+            vocab_size=13,
+            n_positions=8,
+            n_embd=12,
+            n_layer=1,
+            n_head=2,
+            embd_pdrop=dropout,
+            resid_pdrop=dropout,
+            attn_pdrop=dropout,
+        )
+    )
+    return Trainer(
+        model,
+        optimizer(model.named_parameters(), lr=lr),
+        config or TrainConfig(max_steps=4),
+        TokenBatches(TOKENS, 4, 8, seed=2),
+        **options,
+    )
 
 
 class Table(Module):
@@ -32,8 +48,14 @@ class Table(Module):
 
     def loss(self, ids, targets, reduction):
         assert reduction == "sum"
-        return sum((self.losses[int(i)] + self.w * int(i) for i, t in zip(ids.ravel(), targets.ravel(), strict=True)
-                    if t != -100), start=self.w * 0.0)
+        return sum(
+            (
+                self.losses[int(i)] + self.w * int(i)
+                for i, t in zip(ids.ravel(), targets.ravel(), strict=True)
+                if t != -100
+            ),
+            start=self.w * 0.0,
+        )
 
 
 def test_window_is_weighted_by_tokens():
@@ -83,6 +105,15 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted():
     assert not t.optimizer.state
 
 
+def test_a_run_whose_gradients_stay_not_finite_fails():
+    t = trainer(config=TrainConfig(max_steps=50, max_skipped=3))
+    t.model.ln_f.bias.write(np.nan)
+    with pytest.raises(
+        TrainingFailed, match="3 updates in a row were skipped at step 3: loss nan, the gradient of wte.weight"
+    ):
+        t.fit()
+
+
 def test_clipping_limits_the_step_and_reports_the_norm_before():
     free = trainer(optimizer=SGD, lr=1.0, config=TrainConfig(4, max_grad_norm=0.0))
     tight = trainer(optimizer=SGD, lr=1.0, config=TrainConfig(4, max_grad_norm=0.01))
@@ -90,7 +121,11 @@ def test_clipping_limits_the_step_and_reports_the_norm_before():
     batch = next(free.batches)
     norms = [t.train_step([batch]).grad_norm for t in (free, tight)]
     assert norms[0] == norms[1] > 0.01
-    moved = math.sqrt(sum(float(((p.data - s).astype(float) ** 2).sum()) for p, s in zip(tight.model.parameters(), start, strict=True)))
+    moved = math.sqrt(
+        sum(
+            float(((p.data - s).astype(float) ** 2).sum()) for p, s in zip(tight.model.parameters(), start, strict=True)
+        )
+    )
     assert moved == pytest.approx(0.01, rel=1e-4)
 
 
@@ -154,10 +189,15 @@ def test_metrics():
     assert (m.best, m.best_step) == (2.0, 2) and not m.is_improving() and m.is_improving(patience=2)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"max_steps": 0}, "max_steps must be an integer of at least 1"), ({"max_steps": 2, "keep": 0}, "keep"),
-    ({"max_steps": 2, "max_grad_norm": -1.0}, "max_grad_norm"), ({"max_steps": 2, "accumulation": 1.5}, "accumulation"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_steps": 0}, "max_steps must be an integer of at least 1"),
+        ({"max_steps": 2, "keep": 0}, "keep"),
+        ({"max_steps": 2, "max_grad_norm": -1.0}, "max_grad_norm"),
+        ({"max_steps": 2, "accumulation": 1.5}, "accumulation"),
+    ],
+)
 def test_bad_configurations(options, message):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**options)

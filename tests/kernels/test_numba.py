@@ -1,0 +1,182 @@
+"""Every Numba kernel against the composite it stands for: values, derivatives of order 1 to 3, NaN, dtypes, threads."""
+import numpy as np
+import pytest
+
+import entrenar as en
+from entrenar.autograd import OPS
+from entrenar.kernels import BACKENDS, KERNELS, REFERENCE, SERVED, pool
+
+from ..contract.calls import cotangents, gradients, is_input, leaves, outputs, samples_of
+
+inf, nan = np.inf, np.nan
+SERVED_OPS = sorted(BACKENDS["numba"].ops)
+every_kernel = pytest.mark.parametrize("fn", [OPS[k] for k in SERVED_OPS], ids=[k.partition(":")[2] for k in SERVED_OPS])
+
+
+def close(a, b, rtol, what):
+    scale = max(1.0, float(np.nanmax(np.abs(np.where(np.isfinite(b), b, 0)), initial=0)))
+    np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * scale, err_msg=what)
+
+
+def both(run):
+    """What run gives with the kernels, and by the composite."""
+    with np.errstate(all="ignore"), en.backend("numba"):
+        by_kernel = run()
+    with np.errstate(all="ignore"), en.backend(REFERENCE):
+        return by_kernel, run()
+
+
+@every_kernel
+def test_forward_and_pullback_have_a_kernel_that_really_runs(fn):
+    s = samples_of(fn)[0]
+    with en.backend("numba"):
+        y = fn(*leaves(fn, s.args)[0], **s.kwargs)
+    assert {k.backend for name in (fn.op.key, f"{fn.op.key}.vjp") for k in KERNELS[name]} == {"numba"}
+    assert "numba" in SERVED[fn.op.key]
+    assert [n.op.name for n in en.tape(y).nodes] == [fn.op.name]
+
+
+@every_kernel
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-12), (np.float32, 3e-5)])
+def test_values_and_gradients(fn, dtype, rtol):
+    for s in samples_of(fn):
+        def run(s=s):
+            made, wanted = leaves(fn, s.args, dtype)
+            ys = outputs(fn(*made, **s.kwargs))
+            return [t.data for t in (*ys, *en.grad(ys, wanted, gradient=cotangents(ys)))]
+
+        for a, b in zip(*both(run), strict=True):
+            assert a.dtype == b.dtype == dtype
+            close(a, b, rtol, s.label)
+
+
+@every_kernel
+@pytest.mark.parametrize("order", [2, 3])
+def test_higher_derivatives(fn, order):
+    for s in samples_of(fn):
+        def run(s=s):
+            made, xs = leaves(fn, s.args)
+            rng = np.random.default_rng(0)
+            total = sum((y * en.tensor(rng.normal(size=y.shape))).sum() for y in outputs(fn(*made, **s.kwargs)))
+            for _ in range(order - 1):
+                gs = en.grad(total, xs, create_graph=True, allow_unused=True)
+                total = sum((g * en.tensor(rng.normal(size=g.shape))).sum() for g in gs if g is not None)
+                if not total.requires_grad:  # what is left is linear
+                    return []
+            return [np.zeros(()) if g is None else g.data for g in en.grad(total, xs, allow_unused=True)]
+
+        for a, b in zip(*both(run), strict=True):
+            close(a, b, 1e-11, s.label)
+
+
+@every_kernel
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_nan_and_infinities_are_those_of_the_composite(fn, dtype):
+    rng = np.random.default_rng(1)
+    for s in samples_of(fn):
+        for bad in (nan, inf, -inf, 3e4):
+            args = [a.astype(dtype) if is_input(fn.op, i, a) else a for i, a in enumerate(s.args)]
+            if not args[0].size:
+                continue
+            args[0] = args[0].copy()
+            args[0].flat[rng.integers(args[0].size)] = bad
+
+            def run(args=args, s=s):
+                ys, gs = gradients(fn, args, s.kwargs)
+                return [t.data for t in (*ys, *gs)]
+
+            for a, b in zip(*both(run), strict=True):
+                close(a, b, 3e-5 if dtype is np.float32 else 1e-11, f"{s.label} with {bad}")
+
+
+@every_kernel
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bit_floats_are_declined(fn, dtype):
+    s = samples_of(fn)[0]
+    made, _ = leaves(fn, s.args, en.array.as_dtype(dtype))
+    assert all(n.op is not fn.op for n in en.tape(fn(*made, **s.kwargs)).nodes)
+
+
+LARGE = {
+    "attention": ((2, 4, 300, 8), (2, 2, 300, 8), (2, 2, 300, 8)), "layer_norm": ((300, 70), (70,), (70,)),
+    "rms_norm": ((300, 70), (70,)), "row_losses": ((300, 70),),
+}
+
+
+@every_kernel
+def test_threads_change_no_bit(fn):
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=n).astype(np.float32) for n in LARGE.get(fn.op.name, ((300, 70),))]
+    kwargs = {k: v for k, v in samples_of(fn)[0].kwargs.items() if k != "causal"}
+    if fn.op.name == "row_losses":
+        args.append(rng.integers(0, 70, 300))
+    if fn.op.name == "attention":
+        kwargs["causal"] = True
+    before, results = pool.threads(), []
+    try:
+        for count in (1, 3, 2):
+            pool.limit(count)
+            ys, gs = gradients(fn, args, kwargs)
+            results.append([t.data.tobytes() for t in (*ys, *gs)])
+    finally:
+        pool.limit(before)
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("how", [{}, {"causal": True}, {"causal": True, "window": 3}, {"window": 3},
+                                 {"causal": True, "offset": 4}, {"causal": True, "offset": -3}])
+def test_attention_in_several_blocks(monkeypatch, how):
+    from entrenar.kernels.numba import attention as kernels
+
+    monkeypatch.setattr(kernels, "BUFFER", 24)
+    rng = np.random.default_rng(0)
+    q, k, v = rng.normal(size=(2, 4, 7, 3)), rng.normal(size=(2, 2, 9, 3)), rng.normal(size=(2, 2, 9, 2))
+    mask = rng.normal(size=(4, 1, 9))
+    keep = rng.random((2, 4, 7, 9)) > 0.3
+    kwargs = {"scale": 0.6, "causal": False, "window": None, "offset": 0, "dropout": 0.3, **how}
+
+    def run():
+        xs = [en.tensor(a, requires_grad=True) for a in (q, k, v)]
+        y = OPS["entrenar:attention"](*xs, mask, keep, **kwargs)
+        return [t.data for t in (y, *en.grad(y, xs, gradient=np.cos(np.arange(y.size)).reshape(y.shape)))]
+
+    for a, b in zip(*both(run), strict=True):
+        close(a, b, 1e-12, "")
+
+
+def test_attention_keeps_no_scores():
+    q = en.tensor(np.zeros((1, 2, 64, 4), np.float32), requires_grad=True)
+    y = en.scaled_dot_product_attention(q, q, q, causal=True)
+    kept, hints = y.node.saved
+    assert max(a.size for a in (*kept, *hints.values.values()) if a is not None) == q.size
+
+
+def test_exp_and_erfc_in_float32():
+    import math
+
+    from entrenar.kernels.numba.jit import erfc, exp, jit, row_max
+
+    @jit
+    def run(x, y):
+        for i in range(x.size):
+            y[i, 0] = exp(x[i])
+            y[i, 1] = erfc(x[i])
+
+    x = np.concatenate([np.linspace(-110, 95, 20_001), [nan, inf, -inf, 0, 88.7, -87.5]]).astype(np.float32)
+    y = np.empty((x.size, 2), np.float32)
+    run(x, y)
+    with np.errstate(over="ignore", under="ignore"):
+        expected = np.exp(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_array_max_ulp(y[:-6, 0], expected[:-6], 1)
+    np.testing.assert_array_equal(y[-6:-2, 0], [nan, inf, 0, 1])
+    near = np.abs(x) < 9
+    np.testing.assert_allclose(y[near, 1], [math.erfc(v) for v in x[near].astype(float)], rtol=1e-6)
+    np.testing.assert_array_equal(y[-6:-3, 1], [nan, 0, 2])
+
+    @jit
+    def largest(x):
+        return row_max(x)
+
+    for values in ([1, 3, 2], [-3, -1, -2], [-inf, -inf], [], [0.5, inf], [-0.0, -1]):
+        for dtype in (np.float32, np.float64):
+            assert largest(np.array(values, dtype)) == max(values, default=-inf)
