@@ -63,18 +63,25 @@ def _another(folder: RunFolder, named: bool) -> RunFolder:
 def _describe(run: LanguageRun, steps: int) -> None:
     config: Config = run.config
     model, data, training = config.model, config.data, config.training
-    skipped = f", {len(run.files.skipped)} not UTF-8 left out" if run.files.skipped else ""
     batch = data.batch_size * training.accumulation
-    lines = (
-        f"data     {data.root}: {len(run.files.train):,} files, {len(run.train_tokens):,} characters to train on; "
-        f"{len(run.files.held_out):,} files, {len(run.held_out_tokens):,} characters held out{skipped}",
-        f"model    {model.family}, {count_parameters(run.model):,} parameters: {model.n_layer} layers, {model.n_head} heads, "
-        f"width {model.n_embd}, {model.n_positions} positions, vocabulary {run.tokenizer.vocab_size}",
-        f"plan     {training.steps:,} steps{f' (stopping at {steps:,})' if steps < training.steps else ''} of {batch} x "
-        f"{data.seq_len} tokens, {steps * batch * data.seq_len / max(len(run.train_tokens), 1):.2f} epochs; "
-        f"{config.optimizer.name}, lr {config.optimizer.lr:g}, {config.scheduler.name}, seed {training.seed}",
+    epochs = steps * batch * data.seq_len / max(len(run.train_tokens), 1)
+    files, tokens = run.files, (len(run.train_tokens), len(run.held_out_tokens))
+    left_out = f"; {len(files.skipped)} files not UTF-8 left out" if files.skipped else ""
+    stopping = f" (stopping at {steps:,})" if steps < training.steps else ""
+    say = typer.echo
+    say(
+        f"data     {data.root}: {len(files.train):,} files, {tokens[0]:,} characters to train on; "
+        f"{len(files.held_out):,} files, {tokens[1]:,} held out{left_out}"
     )
-    typer.echo("\n".join(lines))
+    say(
+        f"model    {model.family}, {count_parameters(run.model):,} parameters: {model.n_layer} layers, "
+        f"{model.n_head} heads, width {model.n_embd}, {model.n_positions} positions, "
+        f"vocabulary {run.tokenizer.vocab_size}"
+    )
+    say(
+        f"plan     {training.steps:,} steps{stopping} of {batch} x {data.seq_len} tokens, {epochs:.2f} epochs; "
+        f"{config.optimizer.name}, lr {config.optimizer.lr:g}, {config.scheduler.name}, seed {training.seed}"
+    )
 
 
 def _report(run: LanguageRun, result: TrainResult, baselines: dict[str, float], seconds: float) -> None:
@@ -90,9 +97,7 @@ def _report(run: LanguageRun, result: TrainResult, baselines: dict[str, float], 
         typer.echo(f"  {name:<11} {value:.4f}{smoothing}")
     margin = baselines["trigram"] - loss
     verdict = "beats" if margin > 0 else "does NOT beat"
-    typer.echo(
-        f"  the model {verdict} the trigram table by {abs(margin):.4f}\n"
-    )
+    typer.echo(f"  the model {verdict} the trigram table by {abs(margin):.4f}\n")
     run.write_result(
         {
             "step": result.step,

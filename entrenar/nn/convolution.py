@@ -122,6 +122,9 @@ class BatchNorm(Module):
     """
 
     axes: tuple[int, ...] = ()  # the numbers of axes an input may have; any if empty
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> None:
         if not 0 <= momentum <= 1:

@@ -62,7 +62,7 @@ def _attention_samples() -> Samples:
         sample("boolean mask", (2, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.random(full[-2:]) > 0.4),
         sample("additive mask", (2, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.normal(size=full)),
         sample("one mask, grouped", (4, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.normal(size=(1, *full[-2:]))),
-        sample("dropout", (2, 2, 2), (2, 3, 2), dropout=0.3, causal=True),
+        sample("dropout", (2, 3, 2), (2, 3, 2), dropout=0.3, causal=True),
         sample("size 1", (1, 1, 1), (1, 1, 1), 1), sample("empty batch", (0, 2, 2), (0, 3, 2)),
         lambda rng: Sample(tuple(rng.normal(size=(2, 3, 4, 2)).transpose(0, 2, 3, 1)[:, :, ::-1] for _ in range(3)),
                            {**plain, "causal": True}, "strided"),

@@ -47,8 +47,8 @@ class Optimizer:
     """Base of the optimizers.
 
     params: parameters, (name, parameter) pairs, or dicts {"params": ..., option: value} (groups).
-    options: what a group may set for itself; ``lr`` is among them (0 freezes).  They are checked here and may be changed
-    later in ``param_groups``.
+    options: what a group may set for itself; ``lr`` is among them (0 freezes).  They are checked here and may be
+    changed later in ``param_groups``.
     Raises ValueError for no parameters, a parameter given twice, or an option out of range; TypeError for an unknown
     option or something that is not a leaf requiring a gradient.
     """
@@ -61,7 +61,7 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         self.state: dict[Tensor, dict[str, Any]] = {}
         self._scratch: dict[Any, Array] = {}
-        given = [params] if isinstance(params, (Tensor, dict)) else list(params)
+        given: list[Any] = [params] if isinstance(params, (Tensor, dict)) else list(params)
         if not given:
             raise ValueError(f"{type(self).__name__} got no parameters: is the model empty, or the iterator used up?")
         for group in given if isinstance(given[0], dict) else [{"params": given}]:

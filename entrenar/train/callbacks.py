@@ -27,7 +27,7 @@ class StepRecord:
 
 
 class Callback:
-    """Base: override what you need.  ``on_step`` and ``on_validation`` may return "stop": the run ends after this step."""
+    """Base: override what you need.  ``on_step`` and ``on_validation`` may return "stop" to end the run there."""
 
     def on_start(self, trainer: Trainer) -> None:
         """Before the first step of this process."""

@@ -124,5 +124,5 @@ def _digest(weights: Mapping[str, Any], slots: Mapping[str, Any], state: Mapping
         for name in sorted(arrays):
             array = np.ascontiguousarray(arrays[name])
             digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
-            digest.update(memoryview(array.reshape(-1).view(np.uint8)))
+            digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

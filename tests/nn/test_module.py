@@ -61,7 +61,7 @@ def test_every_fault_of_a_state_dict_is_listed_and_nothing_loaded():
     for part in ("missing (2): scale, seen", "unexpected (1): extra", "rest.0.weight: shape (5, 5), expected (5, 4)"):
         assert part in str(error.value)
     np.testing.assert_array_equal(net.first.bias.data, old)
-    with pytest.raises(nn.StateDictError, match="rest.0.weight"):  # a wrong shape never loads
+    with pytest.raises(nn.StateDictError, match=r"rest\.0\.weight"):  # a wrong shape never loads
         net.load_state_dict(state, strict=False)
     del state["rest.0.weight"]
     report = net.load_state_dict(state, strict=False)
@@ -79,7 +79,7 @@ def test_assignments_that_would_lose_parameters_are_errors():
     net = Net()
     with pytest.raises(TypeError, match="scale is a parameter, got Tensor"):
         net.scale = en.zeros(4)
-    with pytest.raises(TypeError, match="use nn.ModuleList"):
+    with pytest.raises(TypeError, match=r"use nn\.ModuleList"):
         net.layers = [nn.Linear(2, 2)]
     with pytest.raises(TypeError, match="is a buffer"):
         net.seen = 3

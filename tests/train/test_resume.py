@@ -108,9 +108,9 @@ def test_damage_and_strangers_are_named(tmp_path):
     path = t.folder.latest()
     with pytest.raises(ValueError, match="does not fit GPT2"):
         trainer(tmp_path, 2, n_embd=16).resume(path)
-    with pytest.raises(ValueError, match="missing 'momentum_buffer'|option"):
+    with pytest.raises(ValueError, match=r"missing 'momentum_buffer'|option"):
         trainer(tmp_path, 2, make=lambda p, lr: SGD(p, lr=lr, momentum=0.9)).resume(path)
-    with pytest.raises(DataError, match="no checkpoint: state.json"):
+    with pytest.raises(DataError, match=r"no checkpoint: state\.json"):
         t.resume(tmp_path)
     state = json.loads((path / "state.json").read_text())
     (path / "state.json").write_text(json.dumps({**state, "step": 1}))
@@ -122,7 +122,7 @@ def test_damage_and_strangers_are_named(tmp_path):
     model = path / "model.safetensors"
     model.write_bytes(model.read_bytes()[:-1])
     (path / "state.json").write_text(json.dumps(state))
-    with pytest.raises(DataError, match="model.safetensors"):
+    with pytest.raises(DataError, match=r"model\.safetensors"):
         t.resume(path)
     with pytest.raises(DataError, match="no checkpoint to go on from"):
         RunFolder(tmp_path / "nothing").latest()

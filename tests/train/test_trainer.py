@@ -109,7 +109,7 @@ def test_a_run_whose_gradients_stay_not_finite_fails():
     t = trainer(config=TrainConfig(max_steps=50, max_skipped=3))
     t.model.ln_f.bias.write(np.nan)
     with pytest.raises(
-        TrainingFailed, match="3 updates in a row were skipped at step 3: loss nan, the gradient of wte.weight"
+        TrainingFailed, match=r"3 updates in a row were skipped at step 3: loss nan, the gradient of wte\.weight"
     ):
         t.fit()
 

@@ -113,13 +113,34 @@ def log_softmax_vjp(g: Array, y: Array) -> Array:
     return over_rows(log_softmax_rows_vjp, y, g)
 
 
-# x sigmoid(p(x)) ----------------------------------------------------------------------------------------------
+# gelu and silu ------------------------------------------------------------------------------------------------
 # A piece of a flat array is cut out first: a loop from 0 over it runs in vector registers, one from ``start`` doesn't
 # (Numba counts negative indices from the end and can't know that there are none).
 @jit
-def gate(x: Any, first: Any, third: Any, y: Any, start: int, stop: int) -> None:
-    """y = x sigmoid(first x + third x**3): silu with (1, 0), gelu by tanh with its two constants."""
+def silu_flat(x: Any, y: Any, start: int, stop: int) -> None:
+    """y = x sigmoid(x)."""
     one = x.dtype.type(1)
+    x, y = x[start:stop], y[start:stop]
+    for i in range(x.size):
+        y[i] = x[i] / (one + exp(-x[i]))
+
+
+@jit
+def silu_flat_vjp(g: Any, x: Any, gx: Any, start: int, stop: int) -> None:
+    """gx = g (s + x s (1 - s)) with s = sigmoid(x)."""
+    one = x.dtype.type(1)
+    g, x, gx = g[start:stop], x[start:stop], gx[start:stop]
+    for i in range(x.size):
+        s = one / (one + exp(-x[i]))
+        gx[i] = g[i] * (s + x[i] * s * (one - s))
+
+
+@jit
+def gelu_tanh(x: Any, y: Any, start: int, stop: int) -> None:
+    """y = x sigmoid(p(x)), p(x) = 2 sqrt(2 / pi) (x + 0.044715 x**3): 1 + tanh(u) = 2 sigmoid(2 u)."""
+    one = x.dtype.type(1)
+    first = x.dtype.type(2 * math.sqrt(2 / math.pi))
+    third = x.dtype.type(2 * math.sqrt(2 / math.pi) * 0.044715)
     x, y = x[start:stop], y[start:stop]
     for i in range(x.size):
         v = x[i]
@@ -127,15 +148,17 @@ def gate(x: Any, first: Any, third: Any, y: Any, start: int, stop: int) -> None:
 
 
 @jit
-def gate_vjp(g: Any, x: Any, first: Any, third: Any, gx: Any, start: int, stop: int) -> None:
+def gelu_tanh_vjp(g: Any, x: Any, gx: Any, start: int, stop: int) -> None:
     """gx = g (s + x s (1 - s) p'(x)) with s = sigmoid(p(x))."""
     one = x.dtype.type(1)
-    three = x.dtype.type(3)
+    first = x.dtype.type(2 * math.sqrt(2 / math.pi))
+    third = x.dtype.type(2 * math.sqrt(2 / math.pi) * 0.044715)
+    thrice = x.dtype.type(6 * math.sqrt(2 / math.pi) * 0.044715)
     g, x, gx = g[start:stop], x[start:stop], gx[start:stop]
     for i in range(x.size):
         v = x[i]
         s = one / (one + exp(-(first + third * v * v) * v))
-        gx[i] = g[i] * (s + v * s * (one - s) * (first + three * third * v * v))
+        gx[i] = g[i] * (s + v * s * (one - s) * (first + thrice * v * v))
 
 
 @jit
@@ -160,37 +183,34 @@ def gelu_exact_vjp(g: Any, x: Any, gx: Any, start: int, stop: int) -> None:
         gx[i] = g[i] * (half * erfc(root * v) + v * (norm * exp(-half * v * v)))
 
 
-TANH = (2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715)  # 1 + tanh(u) = 2 sigmoid(2 u)
-
-
-def elementwise(run: Any, *arrays: Array, constants: tuple[float, ...] = ()) -> Array:
-    """``run(*arrays, *constants, out)`` over flat arrays."""
+def elementwise(run: Any, *arrays: Array) -> Array:
+    """``run(*arrays, out)`` over flat arrays."""
     x = arrays[-1]
     flat = [rows(a, a.size)[0] for a in arrays]
     out = np.empty_like(flat[-1])
-    split(run, out.size, 1, *flat, *(x.dtype.type(c) for c in constants), out)
+    split(run, out.size, 1, *flat, out)
     return out.reshape(x.shape)
 
 
 @kernel("gelu", backend="numba", when=lambda x, *, approximate: floats(x) and approximate in ("none", "tanh"))
 def gelu(x: Array, *, approximate: str) -> Array:
     """By erfc or by tanh."""
-    return elementwise(gelu_exact, x) if approximate == "none" else elementwise(gate, x, constants=TANH)
+    return elementwise(gelu_exact if approximate == "none" else gelu_tanh, x)
 
 
 @kernel("gelu.vjp", backend="numba")
 def gelu_vjp(g: Array, x: Array, *, approximate: str) -> Array:
     """By erfc or by tanh."""
-    return elementwise(gelu_exact_vjp, g, x) if approximate == "none" else elementwise(gate_vjp, g, x, constants=TANH)
+    return elementwise(gelu_exact_vjp if approximate == "none" else gelu_tanh_vjp, g, x)
 
 
 @kernel("silu", backend="numba", when=lambda x: floats(x))
 def silu(x: Array) -> Array:
     """x sigmoid(x)."""
-    return elementwise(gate, x, constants=(1.0, 0.0))
+    return elementwise(silu_flat, x)
 
 
 @kernel("silu.vjp", backend="numba")
 def silu_vjp(g: Array, x: Array) -> Array:
     """g (s + x s (1 - s))."""
-    return elementwise(gate_vjp, g, x, constants=(1.0, 0.0))
+    return elementwise(silu_flat_vjp, g, x)

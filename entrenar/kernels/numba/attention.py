@@ -58,8 +58,11 @@ def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: in
         over = one if total == zero else one / total
         for j in range(row.size):
             row[j] *= over
+        if total != total:  # NaN, which the composite has in all of the row
+            low, high = 0, keys
+            s[head, r] = total
         if keep.size:
-            drop(row, keep[head, r, low:high], factor)
+            drop(s[head, r, low:high], keep[head, r, low:high], factor)
 
 
 @jit_sums
@@ -87,10 +90,16 @@ def attend_rows_vjp(s: Any, d: Any, lse: Any, keep: Any, factor: Any, first: int
             p = exp(row[j] - shift)
             row[j] = p
             total += p * drow[j]
-        for j in range(row.size):
-            drow[j] = row[j] * (drow[j] - total)
+        if shift != shift and not drow.any():  # a NaN row: a zero cotangent still gives zeros
+            total = zero
+        else:
+            for j in range(row.size):
+                drow[j] = row[j] * (drow[j] - total)
+        if shift != shift:
+            low, high = 0, keys
+            s[head, r] = shift
         if keep.size:
-            drop(row, keep[head, r, low:high], factor)
+            drop(s[head, r, low:high], keep[head, r, low:high], factor)
 
 
 class Block(NamedTuple):
@@ -213,6 +222,8 @@ def attention_vjp(g: Array, q: Array, k: Array, v: Array, mask: Array | None, ke
         p = plan.scores(at, buffers[0])
         d = np.matmul(g[n, h, :, i], plan.v[n, h, :, j].swapaxes(-1, -2), out=plan.view(buffers[1], at))
         plan.run(attend_rows_vjp, at, lse, p, d)
+        if plan.mask is not None and plan.mask.dtype.kind == "b":  # zero already, but in rows with a NaN
+            np.copyto(d, 0, where=~plan.mask[n, h, :, i, j])
         np.matmul(d, plan.k[n, h, :, j], out=gq[n, h, :, i])
         gv[n, h, :, j] += np.matmul(p.swapaxes(-1, -2), g[n, h, :, i]).sum(1, keepdims=True)
         gk[n, h, :, j] += np.matmul(d.swapaxes(-1, -2), plan.q[n, h, :, i]).sum(1, keepdims=True)

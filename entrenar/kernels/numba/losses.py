@@ -20,7 +20,7 @@ def cross_entropy_rows(x: Any, targets: Any, ignored: int, loss: Any, lse: Any, 
             loss[i] = zero
             continue
         top = row_max(x[i])
-        if top == -np.inf:
+        if np.abs(top) == np.inf:
             top = zero
         total = zero
         for j in range(x.shape[1]):
