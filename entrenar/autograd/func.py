@@ -191,7 +191,7 @@ def _stack(parts: list[Any], axis: int, y_shape: tuple[int, ...], x_shape: tuple
     if not parts:
         return Tensor(np.zeros((*y_shape, *x_shape)))
     stacked = OPS["entrenar:stack_"](*parts, axis=axis)  # by name: stack and reshape are declared a floor above
-    return OPS["entrenar:reshape"](stacked, (*y_shape, *x_shape))  # type: ignore[no-any-return]
+    return OPS["entrenar:reshape"](stacked, (*y_shape, *x_shape))
 
 
 def hessian(f: Function, argnums: int = 0) -> Function:

@@ -169,7 +169,7 @@ class _Pullback(Fused):
         ds = tuple(settle(d) if need else None for d, need in zip(ds, needs, strict=True))
         if not any(isinstance(a, Tensor) for a in args):
             return ds
-        return self.record(None, tuple(edge(a) for a in args), values, every, {}, ds)  # type: ignore[no-any-return]
+        return self.record(None, tuple(edge(a) for a in args), values, every, {}, ds)
 
     def _kernel(self, backend: str) -> Kernel | None:
         if mode().backend not in (None, backend):

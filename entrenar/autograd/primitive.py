@@ -64,7 +64,9 @@ class Op:
 
 def read_signature(op: Op, ruled: set[str]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """(inputs, keywords, whether the inputs are ``*xs``) of a forward; refuses reserved and unknown names."""
-    inputs, keywords, variadic = [], [], False
+    inputs: list[str] = []
+    keywords: list[str] = []
+    variadic = False
     for name, p in op.signature.parameters.items():
         if name in RESERVED or name.endswith("_meta") or name.startswith("_"):
             raise TypeError(

@@ -50,7 +50,7 @@ class Tensor:
 
     @property
     def ndim(self) -> int:
-        return self.data.ndim  # type: ignore[no-any-return]
+        return self.data.ndim
 
     @property
     def size(self) -> int:
@@ -114,7 +114,7 @@ class Tensor:
         """The one element as a Python number.  Raises ValueError if there isn't exactly one."""
         if self.data.size != 1:
             raise ValueError(f"item() needs a tensor of one element, got shape {self.shape}")
-        return self.data.item()  # type: ignore[no-any-return]
+        return self.data.item()
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers."""

@@ -7,7 +7,7 @@ import numpy as np
 from ..array import Array, wide, xp
 from ..autograd import primitive
 from ..autograd.linear import scale
-from ..autograd.samples import LAYOUTS, Sample, Samples, calls, edge, edges, reals
+from ..autograd.samples import LAYOUTS, Draw, Sample, Samples, calls, edge, edges, reals
 from ..autograd.tensor import raw
 from . import elementwise as E, exponential, shape as S
 
@@ -15,7 +15,7 @@ __all__ = ["cumprod", "cumsum", "logcumsumexp"]
 inf = np.inf
 
 
-def _along(draw: object) -> Samples:
+def _along(draw: Draw) -> Samples:
     makers = [
         lambda rng: Sample((draw(rng, (2, 3)),), {"axis": 0}, "axis 0"),
         lambda rng: Sample((draw(rng, (2, 3)),), {"axis": -1}, "last"),

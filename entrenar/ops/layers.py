@@ -118,14 +118,9 @@ def check_ids(name: str, ids: Array, count: int) -> None:
 )
 def embedding_sum(ids: Array, rows: Array, *, count: int) -> Array:
     """Rows added up by id in a table of ``count`` rows: the transpose of ``embedding``."""
-    flat, values = ids.reshape(-1), wide(rows).reshape(ids.size, rows.shape[-1])
+    values = wide(rows).reshape(ids.size, rows.shape[-1])
     table = xp(rows).zeros((count, rows.shape[-1]), values.dtype)
-    if flat.size:
-        # stable order: within an id, rows add in the order they came
-        order = np.argsort(flat, kind="stable")
-        ordered = flat[order]
-        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        table[ordered[starts]] = np.add.reduceat(values[order], starts, axis=0)
+    np.add.at(table, ids.reshape(-1), values)  # one after the other, in the order of ids
     return table.astype(rows.dtype, copy=False)
 
 

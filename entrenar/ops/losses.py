@@ -107,7 +107,8 @@ def kl_div(x: Array, target: Array, *, reduction: str = "batchmean", log_target:
     """
     _alike("kl_div", x, target)
     x32, t = wide(x), wide(target)
-    loss = scale(exponential.exp(t), E.sub(t, x32)) if log_target else E.sub(E.xlogy(t, t), scale(t, x32))
+    with np.errstate(invalid="ignore"):  # 0 times an infinity, which scale makes 0
+        loss = scale(exponential.exp(t), E.sub(t, x32)) if log_target else E.sub(E.xlogy(t, t), scale(t, x32))
     over = max(x.shape[0], 1) if reduction == "batchmean" and x.ndim else None
     return _common(reduced(loss, reduction, "kl_div", over), x, target)
 
@@ -130,10 +131,9 @@ def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array = No
     """
     _alike("binary_cross_entropy_with_logits", x, target)
     x32, t = wide(x), wide(target)
-    yes = scale(t, exponential.softplus(-x32))
-    if pos_weight is not None:
-        yes = E.mul(yes, wide(pos_weight))
-    loss = E.add(yes, scale(1.0 - t, exponential.softplus(x32)))
+    with np.errstate(invalid="ignore"):  # 0 times an infinity, which scale makes 0
+        yes, no = scale(t, exponential.softplus(-x32)), scale(1.0 - t, exponential.softplus(x32))
+    loss = E.add(yes if pos_weight is None else E.mul(yes, wide(pos_weight)), no)
     if weight is not None:
         loss = E.mul(loss, wide(weight))
     return _common(reduced(loss, reduction, "binary_cross_entropy_with_logits"), x, target)
@@ -270,7 +270,8 @@ def _soft_cross_entropy(x: Array, targets: Array, axis: int, weight: Array | Non
     t = wide(targets)
     if smoothing:
         t = t * (1.0 - smoothing) + smoothing / x.shape[axis]
-    loss = -scale(t, log_softmax(wide(x), axis))
+    with np.errstate(invalid="ignore"):  # 0 times an infinity, which scale makes 0
+        loss = -scale(t, log_softmax(wide(x), axis))
     if weight is not None:
         along = tuple(-1 if i == axis % x.ndim else 1 for i in range(x.ndim))
         loss = E.mul(loss, wide(raw(weight)).reshape(along))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ import numpy as np
 from ..array import Array, wide
 from ..autograd import fused, primitive
 from ..autograd.linear import broadcast_to, scale
-from ..autograd.samples import LAYOUTS, Sample, Samples, calls, distinct, edge, edges, reals
+from ..autograd.samples import LAYOUTS, Draw, Rng, Sample, Samples, calls, distinct, edge, edges, reals
 from ..autograd.tensor import raw
 from . import cumulative, elementwise as E, exponential, shape as S
 
 __all__ = ["logsumexp", "max", "mean", "min", "nanmax", "nanmin", "norm", "normalize", "prod", "std", "sum", "var"]
 Axis = int | tuple[int, ...] | None
 inf, nan = np.inf, np.nan
+_FMAX: Any = np.fmax.reduce
+_FMIN: Any = np.fmin.reduce
 
 
 def axes_of(axis: Axis, ndim: int, name: str) -> tuple[int, ...]:
@@ -54,6 +57,10 @@ def count(shape: tuple[int, ...], axis: Axis) -> int:
     return math.prod(shape[a] for a in axes_of(axis, len(shape), "axis"))
 
 
+def _viewed(draw: Draw, layout: Any, name: str, rng: Rng) -> Sample:
+    return Sample((layout(draw(rng, (3, 2))),), {"axis": 0}, name)
+
+
 def reduced(draw: Any, empty: bool = True) -> Samples:
     """Samples of a reduction: every kind of axis, keepdims, 0-d, size-1, empty, every layout."""
     makers = [
@@ -69,7 +76,7 @@ def reduced(draw: Any, empty: bool = True) -> Samples:
         makers.append(lambda rng: Sample((draw(rng, (0, 3)),), {"axis": 0}, "empty axis"))
     for name, layout in LAYOUTS.items():
         if name != "stride 0" or empty:
-            makers.append(lambda rng, name=name, layout=layout: Sample((layout(draw(rng, (3, 2))),), {"axis": 0}, name))
+            makers.append(partial(_viewed, draw, layout, name))
     return calls(*makers)
 
 
@@ -172,7 +179,7 @@ def min(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 )
 def nanmax(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Largest value that is not NaN."""
-    return np.fmax.reduce(x, axis=_of_something(x, axis, "nanmax"), keepdims=keepdims)
+    return _FMAX(x, axis=_of_something(x, axis, "nanmax"), keepdims=keepdims)
 
 
 @primitive(
@@ -182,7 +189,7 @@ def nanmax(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 )
 def nanmin(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Smallest value that is not NaN."""
-    return np.fmin.reduce(x, axis=_of_something(x, axis, "nanmin"), keepdims=keepdims)
+    return _FMIN(x, axis=_of_something(x, axis, "nanmin"), keepdims=keepdims)
 
 
 def _freedom(x: Array, axis: Axis, ddof: float, name: str) -> float:

@@ -51,6 +51,11 @@ def axis_of(axis: int, ndim: int, name: str) -> int:
     return int(axis) % ndim
 
 
+def several(axis: Any) -> list[int]:
+    """One axis or many, as a list."""
+    return [int(axis)] if isinstance(axis, (int, np.integer)) else [int(a) for a in axis]
+
+
 def _any_layout(size: tuple[int, ...], **kwargs: Any) -> Any:
     return calls(*(lambda rng, n=n, f=f: Sample((f(rng.normal(size=size)),), kwargs, n) for n, f in LAYOUTS.items()))
 
@@ -97,8 +102,8 @@ def permute(x: Array, axes: tuple[int, ...]) -> Array:
 
 def moveaxis(x: Array, source: Axes, destination: Axes) -> Array:
     """Axes moved to other places, the rest in order, as numpy.moveaxis."""
-    sources = [axis_of(a, x.ndim, "moveaxis") for a in np.atleast_1d(source).tolist()]
-    targets = [axis_of(a, x.ndim, "moveaxis") for a in np.atleast_1d(destination).tolist()]
+    sources = [axis_of(a, x.ndim, "moveaxis") for a in several(source)]
+    targets = [axis_of(a, x.ndim, "moveaxis") for a in several(destination)]
     if len(sources) != len(targets):
         raise ValueError(f"moveaxis: {len(sources)} source axes and {len(targets)} destinations")
     order = [i for i in range(x.ndim) if i not in sources]
@@ -120,7 +125,7 @@ def squeeze(x: Array, axis: Axes = None) -> Array:
     axes = (
         tuple(i for i, n in enumerate(x.shape) if n == 1)
         if axis is None
-        else tuple(axis_of(a, x.ndim, "squeeze") for a in np.atleast_1d(axis).tolist())
+        else tuple(axis_of(a, x.ndim, "squeeze") for a in several(axis))
     )
     for a in axes:
         if x.shape[a] != 1:
@@ -130,7 +135,7 @@ def squeeze(x: Array, axis: Axes = None) -> Array:
 
 def expand_dims(x: Array, axis: Axes) -> Array:
     """With new axes of size 1 at the places ``axis`` of the result, as numpy.expand_dims."""
-    places = np.atleast_1d(axis).tolist()
+    places = several(axis)
     ndim = x.ndim + len(places)
     at = {axis_of(a, ndim, "expand_dims") for a in places}
     sizes = iter(x.shape)
@@ -265,7 +270,7 @@ def split(x: Array, sections: Any, axis: int = 0) -> list[Array]:
 # moving and repeating -----------------------------------------------------------------------------------------
 def flip(x: Array, axis: Axes = None) -> Array:
     """Reversed along ``axis`` (all by default); a view."""
-    axes = range(x.ndim) if axis is None else [axis_of(a, x.ndim, "flip") for a in np.atleast_1d(axis).tolist()]
+    axes = range(x.ndim) if axis is None else [axis_of(a, x.ndim, "flip") for a in several(axis)]
     return index.getitem(x, tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(x.ndim)))
 
 
@@ -309,7 +314,7 @@ def repeat(x: Array, repeats: Any, axis: int | None = None) -> Array:
     return index.take(x, np.repeat(np.arange(size), repeats), axis)
 
 
-def pad(x: Array, pad_width: Any, mode: str = "constant", constant_values: float = 0.0) -> Array:
+def pad(x: Array, pad_width: Any, mode: Any = "constant", constant_values: float = 0.0) -> Array:
     """x with a border, as numpy.pad: mode constant, edge, reflect or wrap.
 
     pad_width: one number, (before, after), or one such pair per axis.  Raises ValueError for another mode.

@@ -171,7 +171,7 @@ def _pulled(ys: Sequence[Any], xs: Sequence[Any], gs: Sequence[Any], *, create_g
     tracked = [(y, g) for y, g in zip(ys, gs, strict=True) if getattr(y, "requires_grad", False)]
     if not tracked:
         return [None] * len(xs)
-    return grad(  # type: ignore[no-any-return]
+    return grad(
         [y for y, _ in tracked], list(xs), [g for _, g in tracked], retain_graph=True, create_graph=create_graph,
         allow_unused=True,
     )  # fmt: skip

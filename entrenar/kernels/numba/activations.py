@@ -9,11 +9,11 @@ import numpy as np
 from ...array import Array
 from .. import kernel
 from ..pool import split
-from .jit import erfc, exp, floats, jit, jit_sums, row_max, rows
+from .jit import dot, erfc, exp, floats, jit, row_max, rows, total, total_exp
 
 
 # softmax ------------------------------------------------------------------------------------------------------
-@jit_sums
+@jit
 def softmax_rows(x: Any, y: Any, start: int, stop: int) -> None:
     """y = e**(x - max) / sum; a row of -inf gives zeros."""
     zero = x.dtype.type(0)
@@ -22,32 +22,28 @@ def softmax_rows(x: Any, y: Any, start: int, stop: int) -> None:
         top = row_max(x[i])
         if top == -np.inf:
             top = zero
-        total = zero
         for j in range(x.shape[1]):
-            e = exp(x[i, j] - top)
-            y[i, j] = e
-            total += e
-        r = one if total == zero else one / total
+            y[i, j] = exp(x[i, j] - top)
+        s = total(y[i])
+        r = one if s == zero else one / s
         for j in range(x.shape[1]):
             y[i, j] *= r
 
 
-@jit_sums
+@jit
 def softmax_rows_vjp(g: Any, y: Any, gx: Any, start: int, stop: int) -> None:
     """gx = y (g - sum(g y))."""
     zero = y.dtype.type(0)
     for i in range(start, stop):
-        total = zero
-        for j in range(y.shape[1]):
-            total += g[i, j] * y[i, j]
-        if total != total and not g[i].any():  # a NaN row: a zero cotangent still gives zeros
+        s = dot(g[i], y[i])
+        if s != s and not g[i].any():  # a NaN row: a zero cotangent still gives zeros
             gx[i] = zero
         else:
             for j in range(y.shape[1]):
-                gx[i, j] = y[i, j] * (g[i, j] - total)
+                gx[i, j] = y[i, j] * (g[i, j] - s)
 
 
-@jit_sums
+@jit
 def log_softmax_rows(x: Any, y: Any, start: int, stop: int) -> None:
     """y = (x - max) - log(sum(e**(x - max)))."""
     zero = x.dtype.type(0)
@@ -55,25 +51,23 @@ def log_softmax_rows(x: Any, y: Any, start: int, stop: int) -> None:
         top = row_max(x[i])
         if top == -np.inf:
             top = zero
-        total = zero
-        for j in range(x.shape[1]):
-            total += exp(x[i, j] - top)
-        shift = zero if total == zero else np.log(total)
+        s = total_exp(x[i], top)
+        shift = zero if s == zero else np.log(s)
         for j in range(x.shape[1]):
             y[i, j] = (x[i, j] - top) - shift
 
 
-@jit_sums
+@jit
 def log_softmax_rows_vjp(g: Any, y: Any, gx: Any, start: int, stop: int) -> None:
     """gx = g - e**y sum(g)."""
     zero = y.dtype.type(0)
     for i in range(start, stop):
-        total = zero
-        for j in range(y.shape[1]):
-            total += g[i, j]
-        for j in range(y.shape[1]):
-            p = exp(y[i, j])
-            gx[i, j] = g[i, j] if total == zero else g[i, j] - p * total
+        s = total(g[i])
+        if s == zero:
+            gx[i] = g[i]
+        else:
+            for j in range(y.shape[1]):
+                gx[i, j] = g[i, j] - exp(y[i, j]) * s
 
 
 def last_axis(x: Array, *, axis: int) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from ...array import Array
 from .. import kernel
 from ..pool import split
-from .jit import contiguous, exp, floats, jit, jit_sums, row_max
+from .jit import contiguous, dot, exp, floats, jit, row_max, total
 
 BUFFER = 1 << 19  # scores per block: 2 MiB of float32 stay in the second-level cache
 LARGE = 1 << 62
@@ -32,7 +32,7 @@ def drop(row: Any, keep: Any, factor: Any) -> None:
 # Row r of a head sees the keys r + first - behind < j < r + first + ahead.  That part of a row is cut out first: a loop
 # from 0 over a slice runs in vector registers, one from a number that might be negative doesn't (Numba counts negative
 # indices from the end).
-@jit_sums
+@jit
 def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int,
                 stop: int) -> None:
     """Scores to dropped-out probabilities, in place; lse is the log of each row's sum of exponentials."""
@@ -49,23 +49,21 @@ def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: in
         top = row_max(row)
         if top == -np.inf:
             top = zero
-        total = zero
         for j in range(row.size):
-            e = exp(row[j] - top)
-            row[j] = e
-            total += e
-        lse[head, r] = np.log(total) + top
-        over = one if total == zero else one / total
+            row[j] = exp(row[j] - top)
+        sum_ = total(row)
+        lse[head, r] = np.log(sum_) + top
+        over = one if sum_ == zero else one / sum_
         for j in range(row.size):
             row[j] *= over
-        if total != total:  # NaN, which the composite has in all of the row
+        if sum_ != sum_:  # NaN, which the composite has in all of the row
             low, high = 0, keys
-            s[head, r] = total
+            s[head, r] = sum_
         if keep.size:
             drop(s[head, r, low:high], keep[head, r, low:high], factor)
 
 
-@jit_sums
+@jit
 def attend_rows_vjp(s: Any, d: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int,
                     stop: int) -> None:
     """In place: scores to dropped-out probabilities, the cotangents d of these to cotangents of the scores."""
@@ -85,16 +83,12 @@ def attend_rows_vjp(s: Any, d: Any, lse: Any, keep: Any, factor: Any, first: int
         row, drow = s[head, r, low:high], d[head, r, low:high]
         if keep.size:
             drop(drow, keep[head, r, low:high], factor)
-        total = zero
         for j in range(row.size):
-            p = exp(row[j] - shift)
-            row[j] = p
-            total += p * drow[j]
-        if shift != shift and not drow.any():  # a NaN row: a zero cotangent still gives zeros
-            total = zero
-        else:
+            row[j] = exp(row[j] - shift)
+        sum_ = dot(row, drow)
+        if shift == shift or drow.any():  # in a NaN row too a zero cotangent gives zeros
             for j in range(row.size):
-                drow[j] = row[j] * (drow[j] - total)
+                drow[j] = row[j] * (drow[j] - sum_)
         if shift != shift:
             low, high = 0, keys
             s[head, r] = shift

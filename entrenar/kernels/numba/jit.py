@@ -1,8 +1,9 @@
-"""What the Numba kernels share: how they are compiled, a vectorised exp, the maximum of a row.
+"""What the Numba kernels share: how they are compiled, sums over a row, exp, erfc, the maximum of a row.
 
-Nothing is compiled with ``fastmath``: NaN and infinities mean what they mean in the composites.  ``SUMS`` lets a sum be
-reordered (so that it runs in vector registers), which changes its last bits, never a NaN or an infinity; the order is
-the same in every call.
+Nothing is compiled with ``fastmath``: NaN and infinities mean what they mean in the composites.  Only the sums below may
+be reordered, so that they run in vector registers: this changes their last bits, never a NaN or an infinity.  They
+store nothing, on purpose: a loop that stores is compiled twice, in vector registers and one by one, and which of the
+two runs depends on where the arrays lie; elementwise both give the same bits, but a sum would depend on addresses.
 """
 from __future__ import annotations
 
@@ -17,26 +18,25 @@ from numba.extending import overload
 from ...array import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
-SUMS = {"reassoc"}
+# error_model: x / 0 is what NumPy says, not an exception (whose test would keep loops out of vector registers)
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def jit(run: F) -> F:
     """Compile at first use, to run without the GIL, and keep the machine code on disk if a folder is writable."""
-    return _compiled(run, False)
+    return _compiled(run, **OPTIONS)
 
 
-def jit_sums(run: F) -> F:
-    """``jit`` for a kernel whose sums may be reordered."""
-    return _compiled(run, SUMS)
+def _sum(run: F) -> F:
+    """``jit`` for a sum that may be reordered."""
+    return _compiled(run, **OPTIONS, fastmath={"reassoc"})
 
 
-def _compiled(run: F, fastmath: Any) -> F:
-    # error_model: x / 0 is what NumPy says, not an exception (whose test would keep loops out of vector registers)
-    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
+def _compiled(run: F, **options: Any) -> F:
     try:
-        return njit(cache=True, **options)(run)  # type: ignore[no-any-return]
+        return njit(cache=True, **options)(run)
     except RuntimeError:  # numba: "no locator available", a read-only installation without a home
-        return njit(**options)(run)  # type: ignore[no-any-return]
+        return njit(**options)(run)
 
 
 # exp ----------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def exp(x: Any) -> Any:
     return math.exp(x)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def exp32(x: Any) -> Any:
     """e**x in float32, without a branch or a call, so that loops over it run in vector registers."""
     x = ABOVE if x > ABOVE else x
@@ -77,7 +77,7 @@ def exp32(x: Any) -> Any:
     return p * a * b
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def exp64(x: Any) -> Any:
     """e**x in float64, by the C library, which raises for no overflow."""
     return np.exp(x)
@@ -88,6 +88,53 @@ def _exp(x: Any) -> Any:
     if x == types.float32:
         return lambda x: exp32(x)
     return lambda x: exp64(x)
+
+
+# sums over contiguous rows ------------------------------------------------------------------------------------
+@_sum
+def total(a: Any) -> Any:
+    """The sum of a."""
+    s = a.dtype.type(0)
+    for j in range(a.size):
+        s += a[j]
+    return s
+
+
+@_sum
+def total_exp(a: Any, shift: Any) -> Any:
+    """The sum of e**(a - shift)."""
+    s = a.dtype.type(0)
+    for j in range(a.size):
+        s += exp(a[j] - shift)
+    return s
+
+
+@_sum
+def total_squares(a: Any, shift: Any) -> Any:
+    """The sum of (a - shift)**2."""
+    s = a.dtype.type(0)
+    for j in range(a.size):
+        d = a[j] - shift
+        s += d * d
+    return s
+
+
+@_sum
+def dot(a: Any, b: Any) -> Any:
+    """The sum of a b."""
+    s = a.dtype.type(0)
+    for j in range(a.size):
+        s += a[j] * b[j]
+    return s
+
+
+@_sum
+def dot_shifted(a: Any, b: Any, c: Any, shift: Any) -> Any:
+    """The sum of a b (c - shift)."""
+    s = a.dtype.type(0)
+    for j in range(a.size):
+        s += a[j] * b[j] * (c[j] - shift)
+    return s
 
 
 # erfc ---------------------------------------------------------------------------------------------------------
@@ -104,7 +151,7 @@ def erfc(x: Any) -> Any:
     return math.erfc(x)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def erfc32(x: Any) -> Any:
     """In float32, without a branch or a call; within 1e-6 of the value, relatively, as long as it is normal."""
     z = abs(x)
@@ -121,7 +168,7 @@ def erfc32(x: Any) -> Any:
     return TWO - y if x < np.float32(0.0) else y
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def erfc64(x: Any) -> Any:
     """In float64, by the C library."""
     return math.erfc(x)
@@ -140,7 +187,7 @@ def row_max(row: Any) -> Any:
     return row.max()
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def row_max32(row: Any) -> Any:
     """By the bits as sign-magnitude integers: an integer maximum runs in vector registers, a float one doesn't."""
     words = row.view(np.int32)
@@ -153,7 +200,7 @@ def row_max32(row: Any) -> Any:
     return best.view(np.float32)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def row_max64(row: Any) -> Any:
     """The plain loop."""
     best = -np.inf

@@ -8,10 +8,10 @@ import numpy as np
 from ...array import Array
 from .. import kernel
 from ..pool import split
-from .jit import exp, floats, jit_sums, row_max, rows
+from .jit import exp, floats, jit, row_max, rows, total_exp
 
 
-@jit_sums
+@jit
 def cross_entropy_rows(x: Any, targets: Any, ignored: int, loss: Any, lse: Any, start: int, stop: int) -> None:
     """loss = lse - x[target], lse = log(sum(e**x)); 0 for an ignored row."""
     zero = x.dtype.type(0)
@@ -22,14 +22,11 @@ def cross_entropy_rows(x: Any, targets: Any, ignored: int, loss: Any, lse: Any, 
         top = row_max(x[i])
         if np.abs(top) == np.inf:
             top = zero
-        total = zero
-        for j in range(x.shape[1]):
-            total += exp(x[i, j] - top)
-        lse[i] = np.log(total) + top
+        lse[i] = np.log(total_exp(x[i], top)) + top
         loss[i] = lse[i] - x[i, targets[i]]
 
 
-@jit_sums
+@jit
 def cross_entropy_rows_vjp(g: Any, x: Any, targets: Any, ignored: int, lse: Any, gx: Any, start: int,
                            stop: int) -> None:
     """gx = g (e**(x - lse) - onehot(target)); exact zeros for an ignored row and for a zero cotangent."""

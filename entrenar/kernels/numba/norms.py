@@ -14,57 +14,41 @@ import numpy as np
 from ...array import Array
 from .. import kernel
 from ..pool import split
-from .jit import floats, jit_sums, rows
+from .jit import dot, dot_shifted, floats, jit, rows, total, total_squares
 
 BLOCK = 32  # rows per partial sum of dw and db: fixed, so that the number of threads changes nothing
 
 
-@jit_sums
+@jit
 def norm_rows(x: Any, w: Any, b: Any, eps: Any, over: Any, centred: Any, y: Any, mean: Any, rstd: Any, start: int,
               stop: int) -> None:
     """y, mean and 1 / standard deviation of rows start to stop; ``over`` is 1 / columns."""
-    zero = x.dtype.type(0)
     one = x.dtype.type(1)
-    n = x.shape[1]
     for i in range(start, stop):
-        m = zero
-        if centred:
-            for j in range(n):
-                m += x[i, j]
-            m *= over
-        v = zero
-        for j in range(n):
-            d = x[i, j] - m
-            v += d * d
-        r = one / np.sqrt(v * over + eps)
+        m = total(x[i]) * over if centred else x.dtype.type(0)
+        r = one / np.sqrt(total_squares(x[i], m) * over + eps)
         mean[i] = m
         rstd[i] = r
-        for j in range(n):
+        for j in range(x.shape[1]):
             y[i, j] = (x[i, j] - m) * r * w[j] + b[j]
 
 
-@jit_sums
+@jit
 def norm_rows_vjp(g: Any, x: Any, w: Any, mean: Any, rstd: Any, over: Any, centred: Any, weights: Any, gx: Any, gw: Any,
                   gb: Any, start: int, stop: int) -> None:
     """gx of every row in blocks start to stop and, if ``weights``, the sums of each block into its row of gw and gb."""
-    zero = x.dtype.type(0)
     rows, n = x.shape
     for p in range(start, stop):
         for i in range(p * BLOCK, min(p * BLOCK + BLOCK, rows)):
             m, r = mean[i], rstd[i]
-            a = zero
-            c = zero
-            for j in range(n):
-                u = g[i, j] * w[j]
-                a += u
-                c += u * (x[i, j] - m)
-            a = a * over if centred else zero
-            c = c * r * over
+            a = dot(g[i], w) * over if centred else x.dtype.type(0)
+            c = dot_shifted(g[i], w, x[i], m) * r * over
             for j in range(n):
                 gx[i, j] = r * (g[i, j] * w[j] - a - (x[i, j] - m) * r * c)
             if weights:
                 for j in range(n):
                     gw[p, j] += g[i, j] * ((x[i, j] - m) * r)
+                for j in range(n):
                     gb[p, j] += g[i, j]
 
 
