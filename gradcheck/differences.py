@@ -25,6 +25,7 @@ WIDEN = 8.0
 RETREATS = 12  # shrinkings allowed only to get back into the function's domain
 NOISE_SPACING = 1e-5  # between the points that noise is read off, in first steps: no curve looks like noise
 NOISE_PLACES = (0.0, 0.6, -0.8)  # where they lie, in first steps
+INNER = 1e3  # how many inner roundings the noise of an output may be
 JUMP = 1e-2  # a change by more than this part, from one such point to the next, is a jump
 TARGET = 1e-10  # a slope known to this part of itself is good enough
 CONTRADICTION = 10.0  # two estimates farther apart than so many of their bars contradict each other
@@ -148,18 +149,21 @@ def extrapolate(path: Path, step: float, noise: Noise) -> Slope | None:
     return Slope(value, bar, step, settled, noisy and settled)
 
 
-def noise_of(path: Path, step: float) -> Array:
+def noise_of(path: Path, step: float, inner: float) -> Array:
     """The noise really present in a function's values, output by output, from tables of differences.
 
     More and Wild, "Estimating computational noise", SIAM J. Sci. Comput. 33 (2011): high differences over small,
     equal steps cancel everything smooth and leave the noise.  Three places are looked at, as values rounded to a coarse
     grid may stand still at one of them.  A jump of the function is no noise.
+
+    step: the first step of a difference.  inner: the rounding of numbers as large as the inputs; outputs that cancel to
+    nothing carry noise of that size, however small they are.
     """
     found: Array | None = None
     for place in NOISE_PLACES:
         values = np.stack([path(step * (place + NOISE_SPACING * k)) for k in range(-2, 3)])
         third = np.abs(np.diff(values, n=3, axis=0)).max(axis=0) / 3
-        jump = ~(third <= JUMP * np.abs(values).max(axis=0))
+        jump = ~(third <= np.maximum(JUMP * np.abs(values).max(axis=0), INNER * inner))
         noise = np.where(jump, 0.0, third)
         found = noise if found is None else np.maximum(found, noise)
     return np.zeros(0) if found is None else found

@@ -80,11 +80,16 @@ class Point:
             moved = (from_real(x + t * d, a) for x, d, a in zip(self.base, directions, self.arrays, strict=True))
             return pack(self.function.forward(*moved))
 
-        return noise_of(path, first_step(self.dtype_eps))
+        return noise_of(path, first_step(self.dtype_eps), self.inner_rounding)
 
     def noise_along(self, line: Line) -> Array:
         """The noise of the outputs along ``line``."""
-        return np.maximum(self.noise, noise_of(self.path(line), first_step(self.eps)))
+        return np.maximum(self.noise, noise_of(self.path(line), first_step(self.eps), self.inner_rounding))
+
+    @property
+    def inner_rounding(self) -> float:
+        """One rounding of a number as large as the inputs."""
+        return self.dtype_eps * max(self.typical, default=1.0)
 
     @cached_property
     def dtype_eps(self) -> float:

@@ -1,4 +1,5 @@
 """F1: the registry of kernels and, below it, one package per backend."""
+
 from .registry import (
     BACKENDS,
     KERNELS,
@@ -16,10 +17,33 @@ from .registry import (
 )
 
 __all__ = [
-    "BACKENDS", "KERNELS", "REFERENCE", "SERVED", "Backend", "Kernel", "backend_table", "find", "has_kernels",
-    "kernel", "on_change", "op_key", "unregister",
+    "BACKENDS",
+    "KERNELS",
+    "REFERENCE",
+    "SERVED",
+    "Backend",
+    "Kernel",
+    "backend_table",
+    "find",
+    "has_kernels",
+    "kernel",
+    "on_change",
+    "op_key",
+    "unregister",
 ]
 
-backend_table("numba", priority=20, module="entrenar.kernels.numba", ops=[
-    "attention", "gelu", "layer_norm", "log_softmax", "rms_norm", "row_losses", "silu", "softmax",
-])
+backend_table(
+    "numba",
+    priority=20,
+    module="entrenar.kernels.numba",
+    ops=[
+        "attention",
+        "gelu",
+        "layer_norm",
+        "log_softmax",
+        "rms_norm",
+        "row_losses",
+        "silu",
+        "softmax",
+    ],
+)

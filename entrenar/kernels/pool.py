@@ -3,6 +3,7 @@
 A kernel takes part only with code that releases the GIL.  Every row is computed the same way whoever computes it, so
 the number of threads never changes a result.  Not OpenMP, on purpose: its idle threads spin and take BLAS's cores.
 """
+
 from __future__ import annotations
 
 import itertools

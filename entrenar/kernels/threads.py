@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from . import pool
+
 
 def set_num_threads(count: int) -> None:
     """Use ``count`` threads in BLAS, OpenMP and Numba kernels.  Raises ValueError unless 1 <= count."""
@@ -13,6 +15,7 @@ def set_num_threads(count: int) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ValueError(f"set_num_threads needs an integer of at least 1, got {count!r}")
     threadpoolctl.threadpool_limits(limits=count)
+    pool.limit(count)
     if "numba" in sys.modules:
         numba = sys.modules["numba"]
         numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))

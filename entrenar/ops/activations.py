@@ -1,4 +1,5 @@
 """Activation functions and softmax.  gelu, silu, softmax and log_softmax are composites that kernels may serve."""
+
 from __future__ import annotations
 
 import math
@@ -14,7 +15,15 @@ from ..autograd.tensor import raw
 from . import elementwise as E, exponential, reduce, shape
 
 __all__ = [
-    "gelu", "glu", "leaky_relu", "log_softmax", "relu", "silu", "softmax", "swiglu", "swish",
+    "gelu",
+    "glu",
+    "leaky_relu",
+    "log_softmax",
+    "relu",
+    "silu",
+    "softmax",
+    "swiglu",
+    "swish",
 ]
 
 INF, NAN = math.inf, math.nan
@@ -28,7 +37,8 @@ def narrow(y: Array, dtype: DType) -> Array:
 # elementwise --------------------------------------------------------------------------------------------------
 @primitive(
     vjp=dict(x=lambda g, y: E.where(raw(y) > 0, g, 0.0)),
-    samples=unary(reals(avoid=(0.0,))) + edges(
+    samples=unary(reals(avoid=(0.0,)))
+    + edges(
         edge([-1.0, 0.0, 2.0], value=[0.0, 0.0, 2.0], grads=([0.0, 0.0, 1.0],), label="0 at the kink"),
         edge([-INF, INF], value=[0.0, INF], grads=([0.0, 1.0],), label="infinite"),
     ),
@@ -40,7 +50,9 @@ def relu(x: Array) -> Array:
 
 @primitive(
     vjp=dict(x=lambda g, x, negative_slope: E.where(raw(x) > 0, g, E.mul(g, negative_slope))),
-    samples=unary(reals(avoid=(0.0,))) + unary(reals(avoid=(0.0,)), shapes=((2, 3),)).with_(negative_slope=0.2) + edges(
+    samples=unary(reals(avoid=(0.0,)))
+    + unary(reals(avoid=(0.0,)), shapes=((2, 3),)).with_(negative_slope=0.2)
+    + edges(
         edge([-1.0, 0.0, 2.0], negative_slope=0.5, value=[-0.5, 0.0, 2.0], grads=([0.5, 0.5, 1.0],), label="kink"),
     ),
 )
@@ -50,7 +62,9 @@ def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
 
 
 @fused(
-    samples=unary(reals(-4, 4)) + unary(reals(-4, 4)).with_(approximate="tanh") + edges(
+    samples=unary(reals(-4, 4))
+    + unary(reals(-4, 4)).with_(approximate="tanh")
+    + edges(
         edge([0.0], value=[0.0], grads=([0.5],), label="0"),
         edge([0.0], approximate="tanh", value=[0.0], grads=([0.5],), label="0 by tanh"),
     ),
@@ -84,7 +98,9 @@ def swish(x: Array) -> Array:
 
 @fused(
     samples=calls(
-        normals("last axis", (2, 6)), normals("first axis", (4, 3), axis=0), normals("empty", (0, 4)),
+        normals("last axis", (2, 6)),
+        normals("first axis", (4, 3), axis=0),
+        normals("empty", (0, 4)),
         lambda rng: Sample((rng.normal(size=(2, 2, 3)).transpose(2, 1, 0),), {"axis": 1}, "strided"),
     ),
 )
@@ -122,8 +138,13 @@ def _empty(total: Array) -> Array:
 def rowwise() -> Samples:
     """A few shapes and axes, strided and empty ones among them."""
     return calls(
-        normals("last axis", (2, 3)), normals("middle axis", (4, 2, 3), axis=1), normals("first axis", (3, 2), axis=0),
-        normals("1-d", (5,)), normals("size-1 axis", (3, 1)), normals("no rows", (0, 3)), normals("no columns", (2, 0)),
+        normals("last axis", (2, 3)),
+        normals("middle axis", (4, 2, 3), axis=1),
+        normals("first axis", (3, 2), axis=0),
+        normals("1-d", (5,)),
+        normals("size-1 axis", (3, 1)),
+        normals("no rows", (0, 3)),
+        normals("no columns", (2, 0)),
         lambda rng: Sample((rng.normal(size=(3, 4)).T,), {}, "transposed"),
         lambda rng: Sample((rng.normal(size=(6, 8))[::2, ::-2],), {}, "strided and reversed"),
         lambda rng: Sample((np.broadcast_to(rng.normal(size=(1, 4)), (3, 4)),), {}, "stride 0"),
@@ -132,7 +153,8 @@ def rowwise() -> Samples:
 
 
 @fused(
-    samples=rowwise() + edges(
+    samples=rowwise()
+    + edges(
         edge([-INF, -INF], value=[0.0, 0.0], grads=([0.0, 0.0],), cotangent=[1.0, 2.0], label="a row all -inf"),
         edge([-INF, 1.0], value=[0.0, 1.0], grads=([0.0, 0.0],), cotangent=[3.0, 2.0], label="some -inf"),
         edge([2.0], value=[1.0], grads=([0.0],), label="one element"),
@@ -150,7 +172,8 @@ def softmax(x: Array, axis: int = -1) -> Array:
 
 
 @fused(
-    samples=rowwise() + edges(
+    samples=rowwise()
+    + edges(
         edge([-INF, -INF], value=[-INF, -INF], grads=([0.0, 0.0],), cotangent=[0.0, 0.0], label="a row all -inf"),
         edge([-INF, 1.0], value=[-INF, 0.0], grads=([0.0, 0.0],), cotangent=[0.0, 2.0], label="some -inf"),
         edge([2.0], value=[0.0], grads=([0.0],), label="one element"),

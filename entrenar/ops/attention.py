@@ -1,4 +1,5 @@
 """Scaled dot-product attention and rotary positions."""
+
 from __future__ import annotations
 
 import math
@@ -40,8 +41,9 @@ def _grouped(a: Array, heads: int) -> Array:
 def _attention_samples() -> Samples:
     plain = {"scale": 0.7, "causal": False, "window": None, "offset": 0, "dropout": 0.0}
 
-    def sample(label: str, q: tuple[int, ...], kv: tuple[int, ...], width: int = 2, mask: Any = None,
-               **how: Any) -> Any:
+    def sample(
+        label: str, q: tuple[int, ...], kv: tuple[int, ...], width: int = 2, mask: Any = None, **how: Any
+    ) -> Any:
         def make(rng: np.random.Generator) -> Sample:
             full = (*q[:-1], kv[-2])
             args: list[Any] = [rng.normal(size=q), rng.normal(size=kv), rng.normal(size=(*kv[:-1], width))]
@@ -52,26 +54,43 @@ def _attention_samples() -> Samples:
         return make
 
     return calls(
-        sample("one head", (3, 2), (4, 2), 3), sample("batch and heads", (2, 1, 2, 3), (2, 1, 3, 3)),
+        sample("one head", (3, 2), (4, 2), 3),
+        sample("batch and heads", (2, 1, 2, 3), (2, 1, 3, 3)),
         sample("causal", (2, 3, 2), (2, 3, 2), causal=True),
         sample("causal, rows that see nothing", (1, 3, 2), (1, 2, 2), causal=True, offset=-1),
         sample("causal with earlier keys", (1, 2, 2), (1, 4, 2), causal=True, offset=2),
         sample("window", (1, 4, 2), (1, 4, 2), causal=True, window=2),
-        sample("window both ways", (1, 4, 2), (1, 4, 2), window=2), sample("grouped heads", (1, 4, 2, 2), (1, 2, 3, 2)),
+        sample("window both ways", (1, 4, 2), (1, 4, 2), window=2),
+        sample("grouped heads", (1, 4, 2, 2), (1, 2, 3, 2)),
         sample("one shared head, causal", (3, 2, 2), (1, 2, 2), causal=True),
         sample("boolean mask", (2, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.random(full[-2:]) > 0.4),
         sample("additive mask", (2, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.normal(size=full)),
         sample("one mask, grouped", (4, 2, 2), (2, 3, 2), 2, lambda rng, full: rng.normal(size=(1, *full[-2:]))),
         sample("dropout", (2, 3, 2), (2, 3, 2), dropout=0.3, causal=True),
-        sample("size 1", (1, 1, 1), (1, 1, 1), 1), sample("empty batch", (0, 2, 2), (0, 3, 2)),
-        lambda rng: Sample(tuple(rng.normal(size=(2, 3, 4, 2)).transpose(0, 2, 3, 1)[:, :, ::-1] for _ in range(3)),
-                           {**plain, "causal": True}, "strided"),
+        sample("size 1", (1, 1, 1), (1, 1, 1), 1),
+        sample("empty batch", (0, 2, 2), (0, 3, 2)),
+        lambda rng: Sample(
+            tuple(rng.normal(size=(2, 3, 4, 2)).transpose(0, 2, 3, 1)[:, :, ::-1] for _ in range(3)),
+            {**plain, "causal": True},
+            "strided",
+        ),
     )
 
 
 @fused(samples=_attention_samples(), nondiff=("keep",))
-def attention(q: Array, k: Array, v: Array, mask: Array = None, keep: Array = None, *, scale: float, causal: bool,
-              window: int | None, offset: int, dropout: float) -> Array:
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array = None,
+    keep: Array = None,
+    *,
+    scale: float,
+    causal: bool,
+    window: int | None,
+    offset: int,
+    dropout: float,
+) -> Array:
     """softmax(scale q k^T, masked) v, the weights dropped out by ``keep``; see ``scaled_dot_product_attention``."""
     rows, keys = q.shape[-2], k.shape[-2]
     grouped = q.ndim > 2 and k.ndim > 2 and q.shape[-3] != k.shape[-3]
@@ -96,9 +115,20 @@ def attention(q: Array, k: Array, v: Array, mask: Array = None, keep: Array = No
     return shape.reshape(y, (*y.shape[:-4], y.shape[-4] * y.shape[-3], *y.shape[-2:])) if grouped else y
 
 
-def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | None = None, dropout_p: float = 0.0,
-                                 causal: bool = False, scale: float | None = None, *, window: int | None = None,
-                                 offset: int = 0, generator: Generator | None = None, **aliases: Any) -> Array:
+def scaled_dot_product_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    dropout_p: float = 0.0,
+    causal: bool = False,
+    scale: float | None = None,
+    *,
+    window: int | None = None,
+    offset: int = 0,
+    generator: Generator | None = None,
+    **aliases: Any,
+) -> Array:
     """softmax(q k^T scale, masked) v (Vaswani et al. 2017, eq. 1).
 
     q: (..., H, T, D); k: (..., H', S, D); v: (..., H', S, E); the result is (..., H, T, E).  H' may be a divisor of H:
@@ -116,8 +146,10 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
             causal = value
         elif alias != "enable_gqa":
             known = ("mask", "attn_mask", "causal", "is_causal", "enable_gqa", "window", "offset", "generator")
-            raise TypeError(f"scaled_dot_product_attention() got an unknown or repeated keyword {alias}={value!r}."
-                            f"{nearest(alias, known)}")
+            raise TypeError(
+                f"scaled_dot_product_attention() got an unknown or repeated keyword {alias}={value!r}."
+                f"{nearest(alias, known)}"
+            )
     check_rate("scaled_dot_product_attention", dropout_p)
     if window is not None and window < 1:
         raise ValueError(f"scaled_dot_product_attention: window={window} must be at least 1 (the query itself)")
@@ -125,8 +157,9 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
     if mode().autocast is not None:  # 16-bit inputs and output, float32 in between
         q, k, v = cast_low(None, (q, k, v))
         with Changed(autocast=None):
-            return scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale, window=window, offset=offset,
-                                                generator=generator)
+            return scaled_dot_product_attention(
+                q, k, v, mask, dropout_p, causal, scale, window=window, offset=offset, generator=generator
+            )
     if mask is not None:
         mask = mask if hasattr(mask, "dtype") else np.asarray(mask)
         try:
@@ -134,11 +167,23 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
         except ValueError:
             fits = False
         if not fits or raw(mask).dtype.kind in "iu":
-            raise ValueError(f"scaled_dot_product_attention: mask has shape {mask.shape} and dtype {mask.dtype}, "
-                             f"expected booleans or floats that broadcast to {full}")
+            raise ValueError(
+                f"scaled_dot_product_attention: mask has shape {mask.shape} and dtype {mask.dtype}, "
+                f"expected booleans or floats that broadcast to {full}"
+            )
     keep = None if dropout_p == 0 else kept(full, dropout_p, generator)
-    return attention(q, k, v, mask, keep, scale=float(1.0 / math.sqrt(q.shape[-1] or 1) if scale is None else scale),
-                     causal=bool(causal), window=window, offset=int(offset), dropout=float(dropout_p))
+    return attention(
+        q,
+        k,
+        v,
+        mask,
+        keep,
+        scale=float(1.0 / math.sqrt(q.shape[-1] or 1) if scale is None else scale),
+        causal=bool(causal),
+        window=window,
+        offset=int(offset),
+        dropout=float(dropout_p),
+    )
 
 
 def _scores_shape(q: Array, k: Array, v: Array) -> tuple[int, ...]:
@@ -148,17 +193,20 @@ def _scores_shape(q: Array, k: Array, v: Array) -> tuple[int, ...]:
             heads, shared, values = (a.shape[-3] if a.ndim > 2 else 1 for a in (q, k, v))
             batch = np.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
             if shared == values and shared and heads % shared == 0:
-                return (*batch, heads, q.shape[-2], k.shape[-2])[0 if max(q.ndim, k.ndim, v.ndim) > 2 else 1:]
+                return (*batch, heads, q.shape[-2], k.shape[-2])[0 if max(q.ndim, k.ndim, v.ndim) > 2 else 1 :]
     except ValueError:
         pass
-    raise ValueError(f"scaled_dot_product_attention: q has shape {q.shape}, k {k.shape} and v {v.shape}: expected "
-                     "(..., H, T, D), (..., H', S, D) and (..., H', S, E), H divisible by H'")
+    raise ValueError(
+        f"scaled_dot_product_attention: q has shape {q.shape}, k {k.shape} and v {v.shape}: expected "
+        "(..., H, T, D), (..., H', S, D) and (..., H', S, E), H divisible by H'"
+    )
 
 
 # rotary positions ---------------------------------------------------------------------------------------------
 def _rotation_samples() -> Samples:
-    def sample(label: str, x: tuple[int, ...], angles: tuple[int, ...], interleaved: bool,
-               view: Any = lambda a: a) -> Any:
+    def sample(
+        label: str, x: tuple[int, ...], angles: tuple[int, ...], interleaved: bool, view: Any = lambda a: a
+    ) -> Any:
         def make(rng: np.random.Generator) -> Sample:
             a = rng.uniform(-3, 3, angles)
             return Sample((view(rng.normal(size=x)), np.cos(a), np.sin(a)), {"interleaved": interleaved}, label)
@@ -166,9 +214,12 @@ def _rotation_samples() -> Samples:
         return make
 
     return calls(
-        sample("halves", (2, 3, 4), (3, 2), False), sample("pairs", (2, 3, 4), (3, 2), True),
-        sample("part, halves", (3, 6), (3, 2), False), sample("part, pairs", (3, 5), (1, 2), True),
-        sample("strided", (4, 3, 2), (3, 2), False, lambda a: a.T[:, ::-1]), sample("empty", (0, 4), (0, 2), False),
+        sample("halves", (2, 3, 4), (3, 2), False),
+        sample("pairs", (2, 3, 4), (3, 2), True),
+        sample("part, halves", (3, 6), (3, 2), False),
+        sample("part, pairs", (3, 5), (1, 2), True),
+        sample("strided", (4, 3, 2), (3, 2), False, lambda a: a.T[:, ::-1]),
+        sample("empty", (0, 4), (0, 2), False),
     )
 
 
@@ -189,7 +240,7 @@ def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     first, second = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if interleaved else (slice(0, n), slice(n, 2 * n))
     a, b = v[..., first], v[..., second]
     y = xp(x).empty(v.shape, v.dtype)
-    y[..., 2 * n:] = v[..., 2 * n:]
+    y[..., 2 * n :] = v[..., 2 * n :]
     y[..., first] = a * cos - b * sin
     y[..., second] = b * cos + a * sin
     return y.astype(x.dtype, copy=False)
@@ -203,8 +254,16 @@ def rotary_tables(positions: Array, dims: int, base: float = 10000.0) -> tuple[A
     return np.cos(angles), np.sin(angles)
 
 
-def rope(x: Array, positions: Array | None = None, *, cos: Array | None = None, sin: Array | None = None,
-         base: float = 10000.0, dims: int | None = None, interleaved: bool = False) -> Array:
+def rope(
+    x: Array,
+    positions: Array | None = None,
+    *,
+    cos: Array | None = None,
+    sin: Array | None = None,
+    base: float = 10000.0,
+    dims: int | None = None,
+    interleaved: bool = False,
+) -> Array:
     """Rotary position embedding (Su et al. 2021, eq. 34): pair i at position m is turned by m base^(-2i / dims).
 
     x: (..., T, D).  positions: (T,) or anything that broadcasts to x's shape without its last axis; 0 to T - 1 if None.
@@ -227,6 +286,8 @@ def rope(x: Array, positions: Array | None = None, *, cos: Array | None = None, 
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"rope: tables of shapes {cos.shape} and {sin.shape} do not fit x of shape {x.shape}: "
-                         f"expected (..., n) with n at most {x.shape[-1] // 2}, broadcast to {x.shape[:-1]}")
+        raise ValueError(
+            f"rope: tables of shapes {cos.shape} and {sin.shape} do not fit x of shape {x.shape}: "
+            f"expected (..., n) with n at most {x.shape[-1] // 2}, broadcast to {x.shape[:-1]}"
+        )
     return rotate(x, cos, sin, interleaved=interleaved)

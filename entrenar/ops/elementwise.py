@@ -272,8 +272,8 @@ def pow(x: Array, p: Array) -> Array:
 
 @primitive(
     vjp=dict(
-        a=lambda g, a, y: scale(g, exponential.exp(a - _finite(y))),
-        b=lambda g, b, y: scale(g, exponential.exp(b - _finite(y))),
+        a=lambda g, a, b: scale(g, exponential.sigmoid(_lead(a, b))),
+        b=lambda g, a, b: scale(g, exponential.sigmoid(_lead(b, a))),
     ),
     samples=pairs(reals())
     + edges(edge([-inf, -inf], [-inf, 1.0], value=[-inf, 1.0], grads=([0.0, 0.0], [0.0, 1.0]), label="-inf")),
@@ -282,6 +282,12 @@ def pow(x: Array, p: Array) -> Array:
 def logaddexp(a: Array, b: Array) -> Array:
     """log(exp(a) + exp(b)) without overflow.  Both -inf: value -inf, gradient 0."""
     return np.logaddexp(a, b)
+
+
+def _lead(a: Array, b: Array) -> Array:
+    """a - b, and -inf where both are -inf, so that both shares are 0 there."""
+    none = np.isneginf(raw(a)) & np.isneginf(raw(b))
+    return where(none, np.asarray(-inf, raw(a).dtype), a - b) if none.any() else a - b
 
 
 def _finite(y: Array) -> Array:

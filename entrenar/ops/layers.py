@@ -1,4 +1,5 @@
 """What a network is made of besides activations: linear, embedding, dropout."""
+
 from __future__ import annotations
 
 import math
@@ -35,11 +36,15 @@ def _linear_samples() -> Samples:
         return lambda rng: Sample(tuple(view(rng.normal(size=n)) for n in ((2, 3), (4, 3), (4,))), {}, label)
 
     return calls(
-        normals("rows", (2, 3), (4, 3), (4,)), normals("no bias", (2, 3), (4, 3)),
-        normals("3-d", (3, 2, 4), (5, 4), (5,)), normals("one vector", (3,), (2, 3), (2,)),
-        normals("no rows", (0, 3), (2, 3), (2,)), normals("no inputs", (2, 0), (3, 0), (3,)),
+        normals("rows", (2, 3), (4, 3), (4,)),
+        normals("no bias", (2, 3), (4, 3)),
+        normals("3-d", (3, 2, 4), (5, 4), (5,)),
+        normals("one vector", (3,), (2, 3), (2,)),
+        normals("no rows", (0, 3), (2, 3), (2,)),
+        normals("no inputs", (2, 0), (3, 0), (3,)),
         normals("size 1", (1, 1), (1, 1), (1,)),
-        viewed("column-major", np.asfortranarray), viewed("reversed", lambda a: a[::-1]),
+        viewed("column-major", np.asfortranarray),
+        viewed("reversed", lambda a: a[::-1]),
         viewed("every second", lambda a: np.repeat(a, 2, -1)[..., ::2]),
         viewed("stride 0", lambda a: np.broadcast_to(a[:1], a.shape)),
     )
@@ -62,8 +67,10 @@ def linear(x: Array, w: Array, b: Array = None) -> Array:
     Raises ValueError for shapes that do not fit.
     """
     if w.ndim != 2 or x.ndim < 1 or x.shape[-1] != w.shape[1] or (b is not None and b.shape != w.shape[:1]):
-        raise ValueError(f"linear: x has shape {x.shape}, w {w.shape} and b {None if b is None else b.shape}: "
-                         "expected (..., in), (out, in) and (out,)")
+        raise ValueError(
+            f"linear: x has shape {x.shape}, w {w.shape} and b {None if b is None else b.shape}: "
+            "expected (..., in), (out, in) and (out,)"
+        )
     dtype = np.result_type(*(a.dtype for a in (x, w, b) if a is not None))
     y = np.matmul(_rows(wide(x)), wide(w).T)
     if b is not None:
@@ -83,7 +90,8 @@ def linear(x: Array, w: Array, b: Array = None) -> Array:
         lambda rng: Sample((np.zeros((0, 2), np.int32), rng.normal(size=(3, 2))), {}, "no ids"),
         lambda rng: Sample((np.array([[2], [0]], np.uint8), rng.normal(size=(8, 6)).T[::-2, ::2]), {}, "strided table"),
         lambda rng: Sample((np.array([0, 0]), rng.normal(size=(1, 1))), {}, "size 1"),
-    ) + edges(
+    )
+    + edges(
         edge(np.array([0, 0]), [[1.0], [5.0]], value=[[1.0], [1.0]], grads=(None, [[2.0], [0.0]]), label="duplicates"),
     ),
 )
@@ -164,9 +172,16 @@ def kept(sizes: tuple[int, ...], p: float, generator: Generator | None) -> Array
         lambda rng: Sample((rng.normal(size=(4, 6)).T[::-2], rng.random((3, 4)) > 0.4), {"factor": 1.25}, "strided"),
         lambda rng: Sample((rng.normal(size=()), np.array(True)), {"factor": 2.0}, "0-d"),
         lambda rng: Sample((rng.normal(size=(0, 3)), np.zeros((0, 3), bool)), {"factor": 2.0}, "empty"),
-    ) + edges(
-        edge([1.0, math.inf], np.array([True, False]), factor=2.0, value=[2.0, 0.0], grads=([2.0, 0.0], None),
-             label="dropped inf"),
+    )
+    + edges(
+        edge(
+            [1.0, math.inf],
+            np.array([True, False]),
+            factor=2.0,
+            value=[2.0, 0.0],
+            grads=([2.0, 0.0], None),
+            label="dropped inf",
+        ),
     ),
 )
 def keep_scaled(x: Array, keep: Array, *, factor: float) -> Array:

@@ -1,4 +1,5 @@
 """Losses, with PyTorch's meaning and defaults (kl_div averages over the batch)."""
+
 from __future__ import annotations
 
 import math
@@ -16,7 +17,13 @@ from . import elementwise as E, exponential, index, reduce, shape
 from .activations import log_softmax, narrow
 
 __all__ = [
-    "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
+    "nll_loss",
 ]
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -35,8 +42,10 @@ def reduced(loss: Array, reduction: str, name: str, over: float | None = None) -
 # between two arrays of one shape ------------------------------------------------------------------------------
 def _alike(name: str, x: Array, target: Array) -> None:
     if x.shape != target.shape:
-        raise ValueError(f"{name}: x has shape {x.shape} and target {target.shape}: expected equal shapes; "
-                         "use broadcast_to if one of them is meant to be stretched")
+        raise ValueError(
+            f"{name}: x has shape {x.shape} and target {target.shape}: expected equal shapes; "
+            "use broadcast_to if one of them is meant to be stretched"
+        )
 
 
 def _common(loss: Array, x: Array, target: Array) -> Array:
@@ -47,13 +56,20 @@ def _common(loss: Array, x: Array, target: Array) -> Array:
 
 def between(draw: Draw, target: Draw) -> Samples:
     """Two arrays of one shape and layout, for every reduction."""
+
     def sample(form: tuple[int, ...], reduction: str, view: Callable[[Any], Any] = lambda a: a) -> Any:
-        return lambda rng: Sample((view(draw(rng, form)), view(target(rng, form))), {"reduction": reduction},
-                                  f"{form} {reduction}")
+        return lambda rng: Sample(
+            (view(draw(rng, form)), view(target(rng, form))), {"reduction": reduction}, f"{form} {reduction}"
+        )
 
     return calls(
-        *(sample((2, 3), r) for r in REDUCTIONS), sample((), "mean"), sample((0, 3), "sum"), sample((0, 3), "mean"),
-        sample((1,), "mean"), sample((4, 6), "mean", lambda a: a[::-2, ::2]), sample((3, 2), "none", lambda a: a.T),
+        *(sample((2, 3), r) for r in REDUCTIONS),
+        sample((), "mean"),
+        sample((0, 3), "sum"),
+        sample((0, 3), "mean"),
+        sample((1,), "mean"),
+        sample((4, 6), "mean", lambda a: a[::-2, ::2]),
+        sample((3, 2), "none", lambda a: a.T),
         sample((1, 3), "sum", lambda a: np.broadcast_to(a, (2, 3))),
     )
 
@@ -68,16 +84,26 @@ def mse_loss(x: Array, target: Array, *, reduction: str = "mean") -> Array:
     return _common(reduced(E.square(E.sub(wide(x), wide(target))), reduction, "mse_loss"), x, target)
 
 
-@fused(samples=between(reals(-1, 0.8), FAR) + edges(
-    edge([1.0, 3.0], [1.0, 2.0], reduction="sum", value=1.0, grads=([0.0, 1.0], [0.0, -1.0]), label="equal")))
+@fused(
+    samples=between(reals(-1, 0.8), FAR)
+    + edges(edge([1.0, 3.0], [1.0, 2.0], reduction="sum", value=1.0, grads=([0.0, 1.0], [0.0, -1.0]), label="equal"))
+)
 def l1_loss(x: Array, target: Array, *, reduction: str = "mean") -> Array:
     """|x - target|, reduced; derivative 0 where they are equal.  x, target: one shape, float."""
     _alike("l1_loss", x, target)
     return _common(reduced(E.abs(E.sub(wide(x), wide(target))), reduction, "l1_loss"), x, target)
 
 
-@fused(samples=between(NEAR, NEAR) + between(NEAR, FAR) + between(NEAR, FAR).with_(delta=3.0) + edges(
-    edge([0.0, 3.0], [0.0, 1.0], reduction="sum", value=1.5, grads=([0.0, 1.0], [0.0, -1.0]), label="equal, and far")))
+@fused(
+    samples=between(NEAR, NEAR)
+    + between(NEAR, FAR)
+    + between(NEAR, FAR).with_(delta=3.0)
+    + edges(
+        edge(
+            [0.0, 3.0], [0.0, 1.0], reduction="sum", value=1.5, grads=([0.0, 1.0], [0.0, -1.0]), label="equal, and far"
+        )
+    )
+)
 def huber_loss(x: Array, target: Array, *, reduction: str = "mean", delta: float = 1.0) -> Array:
     """d^2 / 2 for |d| <= delta, else delta (|d| - delta / 2), with d = x - target (Huber 1964, eq. 1.3), reduced.
 
@@ -92,11 +118,19 @@ def huber_loss(x: Array, target: Array, *, reduction: str = "mean", delta: float
 
 
 @fused(
-    samples=between(reals(-2, 0), reals(0.1, 1)) + between(reals(-2, 0), reals(-2, 0)).with_(log_target=True)
-    + calls(lambda rng: Sample((rng.normal(size=(2, 3)), rng.random((2, 3))), {}, "mean over the batch")) + edges(
+    samples=between(reals(-2, 0), reals(0.1, 1))
+    + between(reals(-2, 0), reals(-2, 0)).with_(log_target=True)
+    + calls(lambda rng: Sample((rng.normal(size=(2, 3)), rng.random((2, 3))), {}, "mean over the batch"))
+    + edges(
         edge([[-math.inf, 0.0]], [[0.0, 1.0]], value=0.0, grads=([[0.0, -1.0]], None), label="0 log 0"),
-        edge([[-math.inf, 0.0]], [[-math.inf, 0.0]], log_target=True, value=0.0, grads=([[0.0, -1.0]], None),
-             label="log of 0"),
+        edge(
+            [[-math.inf, 0.0]],
+            [[-math.inf, 0.0]],
+            log_target=True,
+            value=0.0,
+            grads=([[0.0, -1.0]], None),
+            label="log of 0",
+        ),
     ),
 )
 def kl_div(x: Array, target: Array, *, reduction: str = "batchmean", log_target: bool = False) -> Array:
@@ -114,17 +148,26 @@ def kl_div(x: Array, target: Array, *, reduction: str = "batchmean", log_target:
 
 
 @fused(
-    samples=between(reals(-3, 3), reals(0.1, 0.9)) + calls(
+    samples=between(reals(-3, 3), reals(0.1, 0.9))
+    + calls(
         lambda rng: Sample((rng.normal(size=(2, 3)), *rng.random((2, 2, 3)), rng.uniform(0.5, 2, 3)), {}, "weighted"),
         lambda rng: Sample((rng.normal(size=(2, 3)), rng.random((2, 3)), None, rng.random(3)), {}, "positives"),
-    ) + edges(
-        edge([-math.inf, math.inf, 1000.0], [0.0, 1.0, 1.0], reduction="none", value=[0.0, 0.0, 0.0],
-             grads=([0.0, 0.0, 0.0], None), label="certain and right"),
+    )
+    + edges(
+        edge(
+            [-math.inf, math.inf, 1000.0],
+            [0.0, 1.0, 1.0],
+            reduction="none",
+            value=[0.0, 0.0, 0.0],
+            grads=([0.0, 0.0, 0.0], None),
+            label="certain and right",
+        ),
         edge([-1e3, 1e3], [1.0, 0.0], reduction="none", value=[1e3, 1e3], grads=([-1.0, 1.0], None), label="wrong"),
     ),
 )
-def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array = None, pos_weight: Array = None, *,
-                                     reduction: str = "mean") -> Array:
+def binary_cross_entropy_with_logits(
+    x: Array, target: Array, weight: Array = None, pos_weight: Array = None, *, reduction: str = "mean"
+) -> Array:
     """-(pos_weight t log s + (1 - t) log(1 - s)) weight with s = sigmoid(x), reduced; both logs by softplus.
 
     x, target: one shape, float.  weight, pos_weight: broadcast to it, or None.
@@ -154,21 +197,29 @@ def _row_samples(smoothed: bool) -> Samples:
         normals("smoothed, weighted", (3, 4), some, weight, label_smoothing=0.2),
     )
     return calls(
-        normals("plain", (3, 4), plain), normals("one ignored", (3, 4), some),
+        normals("plain", (3, 4), plain),
+        normals("one ignored", (3, 4), some),
         normals("ignored by its class", (3, 4), np.array([2, 1, 3]), ignore_index=1),
-        normals("weighted", (3, 4), plain, weight), *(smoothing if smoothed else ()),
-        normals("one class", (2, 1), np.array([0, 0])), normals("no rows", (0, 3), np.zeros(0, np.int64)),
+        normals("weighted", (3, 4), plain, weight),
+        *(smoothing if smoothed else ()),
+        normals("one class", (2, 1), np.array([0, 0])),
+        normals("no rows", (0, 3), np.zeros(0, np.int64)),
         lambda rng: Sample((rng.normal(size=(4, 3)).T, plain.astype(np.int32)), {}, "transposed"),
         lambda rng: Sample((rng.normal(size=(6, 8))[::2, ::-2], plain), {}, "strided"),
     )
 
 
-@fused(samples=_row_samples(True) + edges(
-    edge([[-math.inf, 1.0]], np.array([1]), value=[0.0], grads=([[0.0, 0.0]], None), label="certain"),
-    edge([[math.nan, 1.0]], np.array([-100]), value=[0.0], grads=([[0.0, 0.0]], None), label="ignored NaN")),
-    nondiff=("targets", "weight"))
-def row_losses(x: Array, targets: Array, weight: Array = None, *, label_smoothing: float = 0.0,
-               ignore_index: int = -100) -> Array:
+@fused(
+    samples=_row_samples(True)
+    + edges(
+        edge([[-math.inf, 1.0]], np.array([1]), value=[0.0], grads=([[0.0, 0.0]], None), label="certain"),
+        edge([[math.nan, 1.0]], np.array([-100]), value=[0.0], grads=([[0.0, 0.0]], None), label="ignored NaN"),
+    ),
+    nondiff=("targets", "weight"),
+)
+def row_losses(
+    x: Array, targets: Array, weight: Array = None, *, label_smoothing: float = 0.0, ignore_index: int = -100
+) -> Array:
     """(1 - s) w[t] (lse - x[t]) + s / C sum_c w[c] (lse - x[c]) per row, lse = log(sum(e^x)); 0 for an ignored row.
 
     x: (rows, C) logits; targets: (rows,) integers, already checked; weight: (C,) or None (Szegedy et al. 2016,
@@ -197,14 +248,18 @@ def _checked(name: str, x: Array, targets: Array, axis: int, ignore_index: int, 
     if targets.dtype.kind not in "iu":
         raise TypeError(f"{name}: targets must be class indices (integers), got dtype {targets.dtype}")
     if targets.shape != rows:
-        raise ValueError(f"{name}: targets have shape {targets.shape}, expected {rows}: that of x, {x.shape}, without "
-                         f"its class axis {axis}")
+        raise ValueError(
+            f"{name}: targets have shape {targets.shape}, expected {rows}: that of x, {x.shape}, without "
+            f"its class axis {axis}"
+        )
     _check_weight(name, weight, classes)
     wrong = ((targets < 0) | (targets >= classes)) & (targets != ignore_index)
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise IndexError(f"{name}: target {int(targets[at])} at index {at} is outside [0, {classes}) and is not "
-                         f"ignore_index={ignore_index}")
+        raise IndexError(
+            f"{name}: target {int(targets[at])} at index {at} is outside [0, {classes}) and is not "
+            f"ignore_index={ignore_index}"
+        )
 
 
 def _check_weight(name: str, weight: Array | None, classes: int) -> None:
@@ -228,8 +283,16 @@ def _axis(name: str, x: Array, axis: int) -> None:
         raise ValueError(f"{name}: x of shape {x.shape} has no classes along axis {axis}")
 
 
-def cross_entropy(x: Array, targets: Array, *, axis: int = -1, weight: Array | None = None, ignore_index: int = -100,
-                  reduction: str = "mean", label_smoothing: float = 0.0) -> Array:
+def cross_entropy(
+    x: Array,
+    targets: Array,
+    *,
+    axis: int = -1,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Array:
     """-log softmax(x)[target], reduced (Bishop 2006, eq. 4.108).
 
     x: logits, classes along ``axis``: the last, or 1 as PyTorch has it with axis=1.  targets: class indices of x's
@@ -251,8 +314,9 @@ def cross_entropy(x: Array, targets: Array, *, axis: int = -1, weight: Array | N
     return _finished(loss, x, plain, weight, ignore_index, reduction, "cross_entropy")
 
 
-def _finished(loss: Array, x: Array, targets: Array, weight: Array | None, ignore_index: int, reduction: str,
-              name: str) -> Array:
+def _finished(
+    loss: Array, x: Array, targets: Array, weight: Array | None, ignore_index: int, reduction: str, name: str
+) -> Array:
     """Losses of rows, reduced: the mean is over the weights of the rows that count."""
     if reduction == "none":
         return narrow(shape.reshape(loss, targets.shape), x.dtype)
@@ -263,8 +327,9 @@ def _finished(loss: Array, x: Array, targets: Array, weight: Array | None, ignor
     return narrow(reduced(loss, reduction, name, over), x.dtype)
 
 
-def _soft_cross_entropy(x: Array, targets: Array, axis: int, weight: Array | None, reduction: str,
-                        smoothing: float) -> Array:
+def _soft_cross_entropy(
+    x: Array, targets: Array, axis: int, weight: Array | None, reduction: str, smoothing: float
+) -> Array:
     """-sum_c w[c] t[c] log softmax(x)[c] per row, t smoothed; the mean is over rows."""
     _check_weight("cross_entropy", weight, x.shape[axis])
     t = wide(targets)
@@ -288,8 +353,15 @@ def row_picks(x: Array, targets: Array, weight: Array = None, *, ignore_index: i
     return E.where(keep, loss, 0.0)
 
 
-def nll_loss(x: Array, targets: Array, *, axis: int = -1, weight: Array | None = None, ignore_index: int = -100,
-             reduction: str = "mean") -> Array:
+def nll_loss(
+    x: Array,
+    targets: Array,
+    *,
+    axis: int = -1,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Array:
     """-x[target] of log-probabilities x, reduced.  Shapes, weights and ignored rows as in ``cross_entropy``."""
     x = x if hasattr(x, "dtype") else np.asarray(x)
     _axis("nll_loss", x, axis)

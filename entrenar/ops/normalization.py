@@ -1,4 +1,5 @@
 """Normalisations: composites over rows (layer_norm, rms_norm), groups of channels and batches."""
+
 from __future__ import annotations
 
 import math
@@ -21,9 +22,11 @@ def _axes(name: str, x: Array, w: Array | None, b: Array | None, axes: int | Non
     if not 0 < count <= x.ndim:
         raise ValueError(f"{name}: cannot normalise the last {count} axes of an input of shape {x.shape}")
     for label, a in (("w", w), ("b", b)):
-        if a is not None and a.shape != x.shape[x.ndim - count:]:
-            raise ValueError(f"{name}: {label} has shape {a.shape}, expected {x.shape[x.ndim - count:]}, "
-                             f"the last {count} axes of x, whose shape is {x.shape}")
+        if a is not None and a.shape != x.shape[x.ndim - count :]:
+            raise ValueError(
+                f"{name}: {label} has shape {a.shape}, expected {x.shape[x.ndim - count :]}, "
+                f"the last {count} axes of x, whose shape is {x.shape}"
+            )
     return tuple(range(-count, 0))
 
 
@@ -44,10 +47,14 @@ def _norm_samples(bias: bool) -> Samples:
         return lambda rng: Sample((x(rng), *(view(rng.normal(size=n)) for _ in range(count))), {}, label)
 
     return calls(
-        normals("rows", (2, 5), *[(5,)] * count), normals("3-d", (3, 2, 4), *[(4,)] * count),
-        normals("two axes", (3, 2, 4), *[(2, 4)] * count), normals("two axes, no weight", (3, 2, 4), axes=2, eps=0.1),
-        normals("no weight", (2, 5), eps=0.5), normals("weight alone", (2, 5), (5,), eps=0.2),
-        normals("one row", (5,), *[(5,)] * count), normals("size-1 rows", (3, 1), *[(1,)] * count, eps=0.5),
+        normals("rows", (2, 5), *[(5,)] * count),
+        normals("3-d", (3, 2, 4), *[(4,)] * count),
+        normals("two axes", (3, 2, 4), *[(2, 4)] * count),
+        normals("two axes, no weight", (3, 2, 4), axes=2, eps=0.1),
+        normals("no weight", (2, 5), eps=0.5),
+        normals("weight alone", (2, 5), (5,), eps=0.2),
+        normals("one row", (5,), *[(5,)] * count),
+        normals("size-1 rows", (3, 1), *[(1,)] * count, eps=0.5),
         normals("no rows", (0, 4), *[(4,)] * count),
         viewed("transposed, reversed", lambda rng: rng.normal(size=(5, 3)).T, 5, lambda a: a[::-1]),
         viewed("strided", lambda rng: rng.normal(size=(4, 10))[::2, ::2], 10, lambda a: a[::2]),
@@ -99,7 +106,8 @@ def _along(a: Array | None, form: tuple[int, ...]) -> Array | None:
     samples=calls(
         normals("3 of 6", (2, 6, 3), (6,), (6,), num_groups=3),
         normals("images", (2, 4, 3, 2), (4,), (4,), num_groups=2),
-        normals("no weight", (3, 4), num_groups=2, eps=0.1), normals("one group", (2, 3, 4), (3,), num_groups=1),
+        normals("no weight", (3, 4), num_groups=2, eps=0.1),
+        normals("one group", (2, 3, 4), (3,), num_groups=1),
         normals("empty", (0, 4, 2), (4,), (4,), num_groups=2),
     ),
 )
@@ -128,16 +136,43 @@ def batch_statistics(x: Array) -> tuple[Array, Array]:
 
 @fused(
     samples=calls(
-        normals("training", (4, 3), None, None, (3,), (3,), training=True), normals("no weight", (3, 2, 4), eps=0.1),
+        normals("training", (4, 3), None, None, (3,), (3,), training=True),
+        normals("no weight", (3, 2, 4), eps=0.1),
         normals("images", (2, 3, 2, 2), None, None, (3,), (3,)),
-        lambda rng: Sample((rng.normal(size=(2, 3, 4)), rng.normal(size=3), rng.uniform(0.5, 2, 3), rng.normal(size=3),
-                            rng.normal(size=3)), {}, "given statistics"),
-        lambda rng: Sample((rng.normal(size=(0, 3, 4)), rng.normal(size=3), rng.uniform(0.5, 2, 3), rng.normal(size=3),
-                            rng.normal(size=3)), {}, "given statistics, empty"),
+        lambda rng: Sample(
+            (
+                rng.normal(size=(2, 3, 4)),
+                rng.normal(size=3),
+                rng.uniform(0.5, 2, 3),
+                rng.normal(size=3),
+                rng.normal(size=3),
+            ),
+            {},
+            "given statistics",
+        ),
+        lambda rng: Sample(
+            (
+                rng.normal(size=(0, 3, 4)),
+                rng.normal(size=3),
+                rng.uniform(0.5, 2, 3),
+                rng.normal(size=3),
+                rng.normal(size=3),
+            ),
+            {},
+            "given statistics, empty",
+        ),
     ),
 )
-def batch_norm(x: Array, mean: Array = None, var: Array = None, w: Array = None, b: Array = None, *,
-               training: bool = False, eps: float = 1e-5) -> Array:
+def batch_norm(
+    x: Array,
+    mean: Array = None,
+    var: Array = None,
+    w: Array = None,
+    b: Array = None,
+    *,
+    training: bool = False,
+    eps: float = 1e-5,
+) -> Array:
     """(x - mean) / sqrt(var + eps) w + b by channel (Ioffe and Szegedy 2015, algorithm 1).
 
     x: (batch, channels, ...).  mean, var, w, b: (channels,) or None.  With ``training``, or without mean and var, the

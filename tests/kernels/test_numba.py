@@ -1,4 +1,5 @@
 """Every Numba kernel against the composite it stands for: values, derivatives of order 1 to 3, NaN, dtypes, threads."""
+
 import numpy as np
 import pytest
 
@@ -10,7 +11,9 @@ from ..contract.calls import cotangents, gradients, is_input, leaves, outputs, s
 
 inf, nan = np.inf, np.nan
 SERVED_OPS = sorted(BACKENDS["numba"].ops)
-every_kernel = pytest.mark.parametrize("fn", [OPS[k] for k in SERVED_OPS], ids=[k.partition(":")[2] for k in SERVED_OPS])
+every_kernel = pytest.mark.parametrize(
+    "fn", [OPS[k] for k in SERVED_OPS], ids=[k.partition(":")[2] for k in SERVED_OPS]
+)
 
 
 def close(a, b, rtol, what):
@@ -40,6 +43,7 @@ def test_forward_and_pullback_have_a_kernel_that_really_runs(fn):
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-12), (np.float32, 3e-5)])
 def test_values_and_gradients(fn, dtype, rtol):
     for s in samples_of(fn):
+
         def run(s=s):
             made, wanted = leaves(fn, s.args, dtype)
             ys = outputs(fn(*made, **s.kwargs))
@@ -54,6 +58,7 @@ def test_values_and_gradients(fn, dtype, rtol):
 @pytest.mark.parametrize("order", [2, 3])
 def test_higher_derivatives(fn, order):
     for s in samples_of(fn):
+
         def run(s=s):
             made, xs = leaves(fn, s.args)
             rng = np.random.default_rng(0)
@@ -98,8 +103,10 @@ def test_16_bit_floats_are_declined(fn, dtype):
 
 
 LARGE = {
-    "attention": ((2, 4, 300, 8), (2, 2, 300, 8), (2, 2, 300, 8)), "layer_norm": ((300, 70), (70,), (70,)),
-    "rms_norm": ((300, 70), (70,)), "row_losses": ((300, 70),),
+    "attention": ((2, 4, 300, 8), (2, 2, 300, 8), (2, 2, 300, 8)),
+    "layer_norm": ((300, 70), (70,), (70,)),
+    "rms_norm": ((300, 70), (70,)),
+    "row_losses": ((300, 70),),
 }
 
 
@@ -123,8 +130,17 @@ def test_threads_change_no_bit(fn):
     assert results[0] == results[1] == results[2]
 
 
-@pytest.mark.parametrize("how", [{}, {"causal": True}, {"causal": True, "window": 3}, {"window": 3},
-                                 {"causal": True, "offset": 4}, {"causal": True, "offset": -3}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"causal": True},
+        {"causal": True, "window": 3},
+        {"window": 3},
+        {"causal": True, "offset": 4},
+        {"causal": True, "offset": -3},
+    ],
+)
 def test_attention_in_several_blocks(monkeypatch, how):
     from entrenar.kernels.numba import attention as kernels
 

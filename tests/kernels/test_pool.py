@@ -1,4 +1,5 @@
 """The thread pool of the host kernels: every row once, errors come back, a forked child gets threads of its own."""
+
 import os
 import threading
 

@@ -1,4 +1,5 @@
 """Activations and softmax: values by formula, masked rows, layouts, 16-bit floats."""
+
 import math
 
 import numpy as np

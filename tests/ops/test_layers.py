@@ -1,4 +1,5 @@
 """linear, embedding, dropout."""
+
 import numpy as np
 import pytest
 

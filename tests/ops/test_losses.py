@@ -1,4 +1,5 @@
 """Losses: PyTorch's values, ignored rows, weights, smoothing, certain and impossible classes, layouts."""
+
 import math
 
 import numpy as np
@@ -133,7 +134,9 @@ def test_nll_loss():
     x, t = np.log(RNG.dirichlet(np.ones(3), 4)), np.array([0, 2, -100, 1])
     picked = -x[[0, 1, 3], [0, 2, 1]]
     assert en.nll_loss(x, t).item() == pytest.approx(picked.mean())
-    np.testing.assert_allclose(en.nll_loss(en.log_softmax(x), t, reduction="none"), en.cross_entropy(x, t, reduction="none"))
+    np.testing.assert_allclose(
+        en.nll_loss(en.log_softmax(x), t, reduction="none"), en.cross_entropy(x, t, reduction="none")
+    )
 
 
 # between two arrays -------------------------------------------------------------------------------------------
@@ -142,13 +145,16 @@ def test_elementwise_losses():
     d = np.abs(x - t)
     assert en.mse_loss(x, t).item() == pytest.approx((d**2).mean())
     assert en.l1_loss(x, t, reduction="sum").item() == pytest.approx(d.sum())
-    np.testing.assert_allclose(en.huber_loss(x, t, delta=0.5, reduction="none"),
-                               np.where(d <= 0.5, d * d / 2, 0.5 * (d - 0.25)))
+    np.testing.assert_allclose(
+        en.huber_loss(x, t, delta=0.5, reduction="none"), np.where(d <= 0.5, d * d / 2, 0.5 * (d - 0.25))
+    )
     with pytest.raises(ValueError, match="delta=0"):
         en.huber_loss(x, t, delta=0)
 
 
-@pytest.mark.parametrize("loss", [en.mse_loss, en.l1_loss, en.huber_loss, en.kl_div, en.binary_cross_entropy_with_logits])
+@pytest.mark.parametrize(
+    "loss", [en.mse_loss, en.l1_loss, en.huber_loss, en.kl_div, en.binary_cross_entropy_with_logits]
+)
 def test_shapes_are_not_stretched_silently(loss):
     with pytest.raises(ValueError, match=r"\(2, 3\) and target \(3,\).*broadcast_to"):
         loss(np.zeros((2, 3)), np.zeros(3))

@@ -1,4 +1,5 @@
 """Normalisations: by formula, over several axes, by channel, 16-bit weights and inputs, errors."""
+
 import numpy as np
 import pytest
 
@@ -30,7 +31,9 @@ def test_layer_norm_over_as_many_axes_as_the_weight_has():
 
 def test_rms_norm():
     w = RNG.normal(size=4)
-    np.testing.assert_allclose(en.rms_norm(X, w, eps=0.1), X / np.sqrt((X**2).mean(-1, keepdims=True) + 0.1) * w, rtol=1e-12)
+    np.testing.assert_allclose(
+        en.rms_norm(X, w, eps=0.1), X / np.sqrt((X**2).mean(-1, keepdims=True) + 0.1) * w, rtol=1e-12
+    )
 
 
 def test_a_constant_row_gives_the_bias_and_no_infinite_gradient():
@@ -50,7 +53,9 @@ def test_group_norm():
 
 def test_batch_norm():
     w, b = RNG.normal(size=6), RNG.normal(size=6)
-    np.testing.assert_allclose(en.batch_norm(X, None, None, w, b), normal(X, (0, 2), 1e-5) * w[:, None] + b[:, None], rtol=1e-12)
+    np.testing.assert_allclose(
+        en.batch_norm(X, None, None, w, b), normal(X, (0, 2), 1e-5) * w[:, None] + b[:, None], rtol=1e-12
+    )
     mean, var = en.batch_statistics(X)
     np.testing.assert_allclose(mean, X.mean((0, 2)))
     np.testing.assert_allclose(var, X.var((0, 2)))

@@ -1,4 +1,5 @@
 """Kernels in Numba: the fused ops of training on a CPU.  Imported when one of their ops is first called."""
+
 from . import activations, attention, losses, norms
 
 __all__ = ["activations", "attention", "losses", "norms"]

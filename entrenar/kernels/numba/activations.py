@@ -1,4 +1,5 @@
 """softmax and log_softmax over the last axis, gelu and silu elementwise."""
+
 from __future__ import annotations
 
 import math

@@ -4,6 +4,7 @@ Dao et al. 2022 (FlashAttention), section 3, with the two matrix products of a b
 the scores again: P = e**(S - lse), dV = P^T g, dP = g V^T, dS = P (dP - rowsum(P dP)), dQ = dS K, dK = dS^T Q.  Keys
 that no row of a block can see are skipped.
 """
+
 from __future__ import annotations
 
 import math
@@ -33,8 +34,9 @@ def drop(row: Any, keep: Any, factor: Any) -> None:
 # from 0 over a slice runs in vector registers, one from a number that might be negative doesn't (Numba counts negative
 # indices from the end).
 @jit
-def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int,
-                stop: int) -> None:
+def attend_rows(
+    s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int, stop: int
+) -> None:
     """Scores to dropped-out probabilities, in place; lse is the log of each row's sum of exponentials."""
     zero = s.dtype.type(0)
     one = s.dtype.type(1)
@@ -64,8 +66,9 @@ def attend_rows(s: Any, lse: Any, keep: Any, factor: Any, first: int, behind: in
 
 
 @jit
-def attend_rows_vjp(s: Any, d: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int,
-                    stop: int) -> None:
+def attend_rows_vjp(
+    s: Any, d: Any, lse: Any, keep: Any, factor: Any, first: int, behind: int, ahead: int, start: int, stop: int
+) -> None:
     """In place: scores to dropped-out probabilities, the cotangents d of these to cotangents of the scores."""
     zero = s.dtype.type(0)
     heights, keys = s.shape[1], s.shape[2]
@@ -108,8 +111,19 @@ class Block(NamedTuple):
 class Plan:
     """The arrays as (batch, heads of k, heads of q per head of k, rows, columns), and how they are cut into blocks."""
 
-    def __init__(self, q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, scale: float, causal: bool,
-                 window: int | None, offset: int, dropout: float) -> None:
+    def __init__(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: Array | None,
+        keep: Array | None,
+        scale: float,
+        causal: bool,
+        window: int | None,
+        offset: int,
+        dropout: float,
+    ) -> None:
         heads = k.shape[-3] if k.ndim > 2 else 1
         self.share = (q.shape[-3] if q.ndim > 2 else 1) // heads
         self.q, self.k, self.v = (self.apart(a, heads) for a in (q * q.dtype.type(scale), k, v))
@@ -168,16 +182,37 @@ class Plan:
         heads, height, keys = (h.stop - h.start) * self.share, i.stop - i.start, j.stop - j.start
         logs = lse[n, h, :, i].reshape(heads, height)
         keep = NOTHING if self.keep is None else self.keep[n, h, :, i, j].reshape(heads, height, keys).view(np.uint8)
-        split(kernel, heads * height, keys, *(s.reshape(heads, height, keys) for s in scores), logs,
-              contiguous(keep), self.factor, i.start + self.offset - j.start, self.behind, self.ahead)
+        split(
+            kernel,
+            heads * height,
+            keys,
+            *(s.reshape(heads, height, keys) for s in scores),
+            logs,
+            contiguous(keep),
+            self.factor,
+            i.start + self.offset - j.start,
+            self.behind,
+            self.ahead,
+        )
         lse[n, h, :, i] = logs.reshape(-1, self.share, height)
 
 
 NOTHING = np.empty((0, 0, 0), np.uint8)
 
 
-def accepted(q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, *, scale: float, causal: bool,
-             window: int | None, offset: int, dropout: float) -> bool:
+def accepted(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    keep: Array | None,
+    *,
+    scale: float,
+    causal: bool,
+    window: int | None,
+    offset: int,
+    dropout: float,
+) -> bool:
     """Batch axes are alike, heads of k and v divide those of q; a float mask has q's dtype."""
     if not floats(q, k, v) or not q.ndim == k.ndim == v.ndim >= 2:
         return False
@@ -189,8 +224,19 @@ def accepted(q: Array, k: Array, v: Array, mask: Array | None, keep: Array | Non
 
 
 @kernel("attention", backend="numba", when=accepted, saves=("lse",))
-def attention(q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, *, scale: float, causal: bool,
-              window: int | None, offset: int, dropout: float) -> Any:
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    keep: Array | None,
+    *,
+    scale: float,
+    causal: bool,
+    window: int | None,
+    offset: int,
+    dropout: float,
+) -> Any:
     """softmax(scale q k^T, masked) v."""
     plan = Plan(q, k, v, mask, keep, scale, causal, window, offset, dropout)
     y = np.empty_like(plan.q, shape=(*plan.q.shape[:-1], v.shape[-1]))  # in memory order of q
@@ -203,9 +249,22 @@ def attention(q: Array, k: Array, v: Array, mask: Array | None, keep: Array | No
 
 
 @kernel("attention.vjp", backend="numba", when=lambda needs, **_: not needs[3])
-def attention_vjp(g: Array, q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None, lse: Array, *,
-                  scale: float, causal: bool, window: int | None, offset: int, dropout: float,
-                  needs: tuple[bool, ...]) -> Any:
+def attention_vjp(
+    g: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    keep: Array | None,
+    lse: Array,
+    *,
+    scale: float,
+    causal: bool,
+    window: int | None,
+    offset: int,
+    dropout: float,
+    needs: tuple[bool, ...],
+) -> Any:
     """Cotangents of q, k and v, block by block."""
     plan = Plan(q, k, v, mask, keep, scale, causal, window, offset, dropout)
     g = plan.apart(g, plan.heads)

@@ -1,10 +1,11 @@
 """What the Numba kernels share: how they are compiled, sums over a row, exp, erfc, the maximum of a row.
 
-Nothing is compiled with ``fastmath``: NaN and infinities mean what they mean in the composites.  Only the sums below may
-be reordered, so that they run in vector registers: this changes their last bits, never a NaN or an infinity.  They
+Nothing is compiled with ``fastmath``: NaN and infinities mean what they mean in the composites.  Only the sums below
+may be reordered, so that they run in vector registers: this changes their last bits, never a NaN or an infinity.  They
 store nothing, on purpose: a loop that stores is compiled twice, in vector registers and one by one, and which of the
 two runs depends on where the arrays lie; elementwise both give the same bits, but a sum would depend on addresses.
 """
+
 from __future__ import annotations
 
 import math
@@ -33,10 +34,12 @@ def _sum(run: F) -> F:
 
 
 def _compiled(run: F, **options: Any) -> F:
+    compiled: F
     try:
-        return njit(cache=True, **options)(run)
+        compiled = njit(cache=True, **options)(run)
     except RuntimeError:  # numba: "no locator available", a read-only installation without a home
-        return njit(**options)(run)
+        compiled = njit(**options)(run)
+    return compiled
 
 
 # exp ----------------------------------------------------------------------------------------------------------

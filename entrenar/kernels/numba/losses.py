@@ -1,4 +1,5 @@
 """Cross entropy of logits with integer targets.  One number per row is kept, the log of its sum of exponentials."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -27,8 +28,9 @@ def cross_entropy_rows(x: Any, targets: Any, ignored: int, loss: Any, lse: Any, 
 
 
 @jit
-def cross_entropy_rows_vjp(g: Any, x: Any, targets: Any, ignored: int, lse: Any, gx: Any, start: int,
-                           stop: int) -> None:
+def cross_entropy_rows_vjp(
+    g: Any, x: Any, targets: Any, ignored: int, lse: Any, gx: Any, start: int, stop: int
+) -> None:
     """gx = g (e**(x - lse) - onehot(target)); exact zeros for an ignored row and for a zero cotangent."""
     zero = x.dtype.type(0)
     for i in range(start, stop):

@@ -4,6 +4,7 @@ Both are y = (x - m) r w + b with r = 1 / sqrt(mean((x - m)^2) + eps); rms_norm 
 h = (x - m) r and u = g w the pullback is dx = r (u - mean(u) - h mean(u h)), without mean(u) for rms_norm,
 dw = sum(g h), db = sum(g), both over rows.
 """
+
 from __future__ import annotations
 
 import math
@@ -20,8 +21,9 @@ BLOCK = 32  # rows per partial sum of dw and db: fixed, so that the number of th
 
 
 @jit
-def norm_rows(x: Any, w: Any, b: Any, eps: Any, over: Any, centred: Any, y: Any, mean: Any, rstd: Any, start: int,
-              stop: int) -> None:
+def norm_rows(
+    x: Any, w: Any, b: Any, eps: Any, over: Any, centred: Any, y: Any, mean: Any, rstd: Any, start: int, stop: int
+) -> None:
     """y, mean and 1 / standard deviation of rows start to stop; ``over`` is 1 / columns."""
     one = x.dtype.type(1)
     for i in range(start, stop):
@@ -34,8 +36,21 @@ def norm_rows(x: Any, w: Any, b: Any, eps: Any, over: Any, centred: Any, y: Any,
 
 
 @jit
-def norm_rows_vjp(g: Any, x: Any, w: Any, mean: Any, rstd: Any, over: Any, centred: Any, weights: Any, gx: Any, gw: Any,
-                  gb: Any, start: int, stop: int) -> None:
+def norm_rows_vjp(
+    g: Any,
+    x: Any,
+    w: Any,
+    mean: Any,
+    rstd: Any,
+    over: Any,
+    centred: Any,
+    weights: Any,
+    gx: Any,
+    gw: Any,
+    gb: Any,
+    start: int,
+    stop: int,
+) -> None:
     """gx of every row in blocks start to stop and, if ``weights``, the sums of each block into its row of gw and gb."""
     rows, n = x.shape
     for p in range(start, stop):
@@ -58,27 +73,62 @@ def forward(x: Array, w: Array | None, b: Array | None, axes: int | None, eps: f
     count, n = over.shape
     kind = x.dtype.type
     y, mean, rstd = np.empty_like(over), np.empty(count, x.dtype), np.empty(count, x.dtype)
-    split(norm_rows, count, n, over, _vector(w, n, 1, x.dtype), _vector(b, n, 0, x.dtype), kind(eps), kind(1 / n),
-          centred, y, mean, rstd)
+    split(
+        norm_rows,
+        count,
+        n,
+        over,
+        _vector(w, n, 1, x.dtype),
+        _vector(b, n, 0, x.dtype),
+        kind(eps),
+        kind(1 / n),
+        centred,
+        y,
+        mean,
+        rstd,
+    )
     return y.reshape(x.shape), mean, rstd
 
 
-def backward(g: Array, x: Array, w: Array | None, b: Array | None, axes: int | None, mean: Array, rstd: Array,
-             centred: bool, weights: bool) -> tuple[Array, Array, Array]:
+def backward(
+    g: Array,
+    x: Array,
+    w: Array | None,
+    b: Array | None,
+    axes: int | None,
+    mean: Array,
+    rstd: Array,
+    centred: bool,
+    weights: bool,
+) -> tuple[Array, Array, Array]:
     """Cotangents of x, w and b (zeros for w and b unless ``weights``)."""
     over = rows(x, _columns(x, w, b, axes))
     count, n = over.shape
     blocks = -(-count // BLOCK)
     gx, gw, gb = np.empty_like(over), np.zeros((blocks, n), x.dtype), np.zeros((blocks, n), x.dtype)
-    split(norm_rows_vjp, blocks, BLOCK * n, rows(g, n), over, _vector(w, n, 1, x.dtype), mean, rstd,
-          x.dtype.type(1 / n), centred, weights, gx, gw, gb)
+    split(
+        norm_rows_vjp,
+        blocks,
+        BLOCK * n,
+        rows(g, n),
+        over,
+        _vector(w, n, 1, x.dtype),
+        mean,
+        rstd,
+        x.dtype.type(1 / n),
+        centred,
+        weights,
+        gx,
+        gw,
+        gb,
+    )
     shape = next((a.shape for a in (w, b) if a is not None), (n,))
     return gx.reshape(x.shape), gw.sum(0).reshape(shape), gb.sum(0).reshape(shape)
 
 
 def _columns(x: Array, w: Array | None, b: Array | None, axes: int | None) -> int:
     """Elements of the trailing axes that are normalised together."""
-    return math.prod(x.shape[x.ndim - _count(w, b, axes):])
+    return math.prod(x.shape[x.ndim - _count(w, b, axes) :])
 
 
 def _count(w: Array | None, b: Array | None, axes: int | None) -> int:
@@ -89,13 +139,14 @@ def _vector(value: Array | None, n: int, fill: int, dtype: Any) -> Array:
     return np.full(n, fill, dtype) if value is None else rows(value, n)[0]
 
 
-def accepted(x: Array, w: Array | None = None, b: Array | None = None, *, axes: int | None = None,
-             eps: float = 0.0) -> bool:
+def accepted(
+    x: Array, w: Array | None = None, b: Array | None = None, *, axes: int | None = None, eps: float = 0.0
+) -> bool:
     """One dtype, shapes that fit; anything else is for the composite to compute or refuse."""
     count = _count(w, b, axes)
     if not floats(x, w, b) or not 0 < count <= x.ndim:
         return False
-    return all(a.shape == x.shape[x.ndim - count:] for a in (w, b) if a is not None)
+    return all(a.shape == x.shape[x.ndim - count :] for a in (w, b) if a is not None)
 
 
 @kernel("layer_norm", backend="numba", when=accepted, saves=("mean", "rstd"))
@@ -105,8 +156,17 @@ def layer_norm(x: Array, w: Array | None, b: Array | None, *, axes: int | None, 
 
 
 @kernel("layer_norm.vjp", backend="numba")
-def layer_norm_vjp(g: Array, x: Array, w: Array | None, b: Array | None, mean: Array, rstd: Array, *, axes: int | None,
-                   needs: tuple[bool, ...]) -> tuple[Array, Array, Array]:
+def layer_norm_vjp(
+    g: Array,
+    x: Array,
+    w: Array | None,
+    b: Array | None,
+    mean: Array,
+    rstd: Array,
+    *,
+    axes: int | None,
+    needs: tuple[bool, ...],
+) -> tuple[Array, Array, Array]:
     """Cotangents of x, w, b."""
     return backward(g, x, w, b, axes, mean, rstd, True, needs[1] or needs[2])
 
