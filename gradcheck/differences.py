@@ -28,6 +28,8 @@ NOISE_PLACES = (0.0, 0.6, -0.8)  # where they lie, in first steps
 INNER = 1e3  # how many inner roundings the noise of an output may be
 JUMP = 1e-2  # a change by more than this part, from one such point to the next, is a jump
 TARGET = 1e-10  # a slope known to this part of itself is good enough
+COARSE = 1e-12  # where values are coarser than this, two entries of a table may agree by luck ...
+LUCK = 1 / 64  # ... so a bar is taken to shrink by no more than this from one level to the next
 CONTRADICTION = 10.0  # two estimates farther apart than so many of their bars contradict each other
 ROUNDING = 2.0  # how many roundings of its value a function is granted
 
@@ -58,7 +60,7 @@ class Slope:
 
 def first_step(eps: float) -> float:
     """The first step, in units of the input's magnitude: wide where values are coarse, so rounding stays small."""
-    return 0.05 if eps < 1e-12 else 0.25 if eps < 1e-5 else 0.5
+    return 0.05 if eps < COARSE else 0.25 if eps < 1e-5 else 0.5
 
 
 def slope_along(path: Path, noise: Noise, *, step: float, adapt: bool = True, widest: float = 1.0) -> Slope | None:
@@ -129,11 +131,13 @@ def extrapolate(path: Path, step: float, noise: Noise) -> Slope | None:
             return None
         slope = (up - down) / (2 * step)
         least = noise.of_slope(up, down, slope, step)
-        new = [slope]
+        new, before = [slope], bar
         for order, older in enumerate(rows, start=1):
             new.append(new[-1] + (new[-1] - older) / (4.0**order - 1))
             moved = np.maximum(np.abs(new[-1] - new[-2]), np.abs(new[-1] - older))
             error = np.maximum(moved, least)
+            if noise.eps > COARSE and level > 1:
+                error = np.maximum(error, before * LUCK)
             first = level == 1 and order == 1
             better = np.ones(error.shape, bool) if first else _better(new[-1], error, value, bar)
             value = new[-1] if first else np.where(better, new[-1], value)

@@ -10,6 +10,7 @@ import numpy as np
 from .arrays import DOUBLE, Arrays, coarsest, coordinates_of, doubled, overlaps_itself, pack
 from .compare import RTOL
 from .cotangents import contiguous
+from .differences import COARSE
 from .function import Differentiable
 from .judge import Judgement, Trial, judge
 from .probes import (
@@ -29,7 +30,6 @@ from .suspects import Suspect, diagnose
 from .suspects.core import Evidence
 
 FULL_LIMIT = 24  # up to so many real coordinates an input gets its full Jacobian
-COARSE = 1e-12  # values coarser than this, relative to their size, are worth a note
 SPREAD = 1e-10  # repeated values that differ by more, relative to their size, are not those of a function
 
 

@@ -92,11 +92,12 @@ def _examine(point: Point, reference: InputReference, trials: Sequence[Trial], h
 
 
 def _worst_trial(helds: Sequence[Held], i: int) -> int | None:
-    """The trial in which line ``i`` is wrong by most, else one in which it is unresolved, else None."""
+    """The trial in which line ``i`` is wrong by most, else one in which it is unresolved as in most, else None."""
     wrong = [t for t, held in enumerate(helds) if held.wrong[i]]
     if wrong:
         return max(wrong, key=lambda t: float(helds[t].error[i]))
-    return next((t for t, held in enumerate(helds) if held.unresolved()[i]), None)
+    unresolved = [t for t, held in enumerate(helds) if held.unresolved()[i]]
+    return unresolved[0] if 2 * len(unresolved) > len(helds) else None
 
 
 def _coordinate(point: Point, reference: InputReference, i: int, held: Held, trial: Trial,

@@ -46,27 +46,26 @@ class Row:
 
 
 def check_op(job: Job) -> Row:
-    """Check one op with the kernels that serve it by default, then with every other kernel it has."""
+    """Check one op: as it is served by default, then with each of its kernels' backends, then without any kernel."""
     op = entrenar.ops()[job.key]
-    kernels = entrenar.kernels_of(job.key) if op.op.differentiable else {}
+    kernels = entrenar.kernels_of(job.key) if op.op.differentiable else set()
+    if job.backend is not None:
+        kernels = {(key, backend) for key, backend in kernels if backend == job.backend}
     with entrenar.using(job.backend) if job.backend else nullcontext():
         reports = [check(op, order=job.order, seed=job.seed)]
-    used = set(entrenar.served(job.key)) & set(kernels)
-    if job.backend is None:
-        for name in sorted(set(kernels) - used, key=lambda n: -kernels[n]):
-            with entrenar.using(name):
+    used = sorted({backend for _, backend in entrenar.served(kernels)})
+    if job.backend is None and kernels:
+        for backend in sorted({backend for _, backend in kernels - entrenar.served(kernels)} - set(used)) + [PORTABLE]:
+            with entrenar.using(backend):
                 reports.append(check(op, order=job.order, seed=job.seed))
-        used = set(entrenar.served(job.key)) & set(kernels)
-        expected = set(kernels)
-    else:
-        expected = set(kernels) & {job.backend}
+            used.append(backend)
     report = merged(job.key, reports, seed=job.seed)
-    report.findings += tuple(_unreached(name) for name in sorted(expected - used))
-    return Row(report, tuple(sorted(used, key=lambda n: -kernels[n])) or (PORTABLE,))
+    report.findings += tuple(_unreached(*kernel) for kernel in sorted(kernels - entrenar.served(kernels)))
+    return Row(report, tuple(used) or (PORTABLE,))
 
 
-def _unreached(backend: str) -> Finding:
-    return Finding("wrong", f"the {backend} kernel of this op was never reached: no sample is one it accepts",
+def _unreached(key: str, backend: str) -> Finding:
+    return Finding("wrong", f"the {backend} kernel of {key} was never reached: no sample is one it accepts",
                    advice="add a sample that meets the kernel's `when`, or drop the kernel")
 
 

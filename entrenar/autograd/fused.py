@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..array import xp
-from ..kernels import KERNELS, Kernel
+from ..kernels import KERNELS, Kernel, served
 from .func import pullback_of
 from .modes import mode
 from .primitive import Op
@@ -164,6 +164,7 @@ class _Pullback(Fused):
         env = {**names, **keywords, **hints.values, "needs": needs}
         if kernel.when is not None and not kernel.when(**{n: env[n] for n in kernel.parameters}):
             return self.forward(*gs, *inputs, **every)
+        served(kernel)
         ds = kernel.run(**{n: env[n] for n in kernel.parameters})
         ds = ds if isinstance(ds, tuple) else (ds,)
         ds = tuple(settle(d) if need else None for d, need in zip(ds, needs, strict=True))

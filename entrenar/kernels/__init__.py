@@ -13,6 +13,7 @@ from .registry import (
     kernel,
     on_change,
     op_key,
+    served,
     unregister,
 )
 
@@ -29,6 +30,7 @@ __all__ = [
     "kernel",
     "on_change",
     "op_key",
+    "served",
     "unregister",
 ]
 

@@ -124,6 +124,11 @@ def load(key: str) -> None:
             _loaded.add(backend.name)
 
 
+def served(entry: Kernel) -> None:
+    """Write down that this kernel is about to run."""
+    SERVED.setdefault(entry.key, set()).add(entry.backend)
+
+
 def find(key: str, device: str, backend: str | None, args: tuple[Any, ...], keywords: dict[str, Any]) -> Kernel | None:
     """The first kernel by priority that takes these arguments, or None for the portable forward."""
     if backend == REFERENCE:
@@ -132,7 +137,7 @@ def find(key: str, device: str, backend: str | None, args: tuple[Any, ...], keyw
     for entry in KERNELS.get(key, ()):
         wrong = entry.backend != backend if backend is not None else BACKENDS[entry.backend].device != device
         if not wrong and (entry.when is None or entry.when(*args, **keywords)):
-            SERVED.setdefault(key, set()).add(entry.backend)
+            served(entry)
             return entry
     return None
 

@@ -204,17 +204,17 @@ def using(backend: str) -> AbstractContextManager[Any]:
     return entrenar.backend(backend)
 
 
-def kernels_of(key: str) -> dict[str, int]:
-    """The CPU backends that have a kernel for the op's forward, each with its priority."""
+def kernels_of(key: str) -> set[tuple[str, str]]:
+    """The CPU kernels of an op and of its derivatives, each as (key, backend)."""
     from entrenar.kernels import BACKENDS, KERNELS, find
 
-    find(key, "no device", None, (), {})  # backends are loaded on first demand
-    entries = [BACKENDS[kernel.backend] for kernel in KERNELS.get(key, ())]
-    return {b.name: b.priority for b in entries if b.device == "cpu"}
+    find(key, "no device", None, (), {})  # a backend is loaded on first demand
+    keys = [k for k in KERNELS if k == key or k.startswith(f"{key}.")]
+    return {(k, kernel.backend) for k in keys for kernel in KERNELS[k] if BACKENDS[kernel.backend].device == "cpu"}
 
 
-def served(key: str) -> frozenset[str]:
-    """The backends whose kernels for the op have run so far in this process."""
+def served(kernels: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those of ``kernels`` that have run so far in this process."""
     from entrenar.kernels import SERVED
 
-    return frozenset(SERVED.get(key, ()))
+    return {(key, backend) for key, backend in kernels if backend in SERVED.get(key, ())}
