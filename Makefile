@@ -15,8 +15,9 @@ run: $(VENV)/plot.done ## train a small GPT on the standard library's source tex
 test: $(VENV)/test.done ## the suite; needs none of the peers
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
+# their tests skip where a peer is missing; here that is a failure
 interop: $(VENV)/test.done $(VENV)/interop.done ## the peers as oracles
-	$(BIN)/python -c 'import torch, jax' # their tests skip where a peer is missing; here that is a failure
+	$(BIN)/python -c 'import torch, jax'
 	$(BIN)/python -m pytest -m interop $(PYTEST_ARGS)
 
 lint: $(VENV)/test.done

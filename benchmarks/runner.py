@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import gc
 import importlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -135,6 +134,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def report(results: Sequence[Result], threads: int) -> dict[str, Any]:
     """Results with what they depend on."""
-    versions = {name: importlib.metadata.version(name) for name in ("entrenar", "numpy")}
+    versions = {name: importlib.import_module(name).__version__ for name in ("entrenar", "numpy")}
     machine = {"python": platform.python_version(), "machine": platform.machine(), "threads": threads, **versions}
     return {"machine": machine, "results": [dataclasses.asdict(r) | {"met": r.met} for r in results]}

@@ -1,6 +1,7 @@
 """Imports run downward only: every import of every file is parsed and checked against the floors."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,9 @@ def imported(path, package):
             rest = node.module.split(".")[1:]
             yield from ((node.lineno, rest[0] if rest else a.name) for a in node.names)
         elif isinstance(node, ast.Import):
-            yield from (
-                (node.lineno, a.name.split(".")[1]) for a in node.names if a.name.startswith(package.name + ".")
-            )
+            names = [a.name.split(".") for a in node.names]
+            # the package itself is the front door, which opens on every floor
+            yield from ((node.lineno, [*name, "the front door"][1]) for name in names if name[0] == package.name)
 
 
 def violations(package):
@@ -70,6 +71,9 @@ def test_imports_run_downward():
         "import entrenar.train.x",
         "def f():\n    from .. import train",
         "from ..io import x",
+        "if TYPE_CHECKING:\n    from ..train import x",
+        "import entrenar as en",
+        "from entrenar import sum",
     ],
 )
 def test_an_upward_or_sideways_import_is_found(tmp_path, planted):
@@ -79,21 +83,47 @@ def test_an_upward_or_sideways_import_is_found(tmp_path, planted):
     assert len(violations(package)) == 1
 
 
+@pytest.mark.parametrize(
+    "sound", ["from ..ops import x", "from .. import ops", "from .module import x", "import numpy"]
+)
+def test_a_downward_import_is_none(tmp_path, sound):
+    package = tmp_path / "entrenar"
+    (package / "nn").mkdir(parents=True)
+    (package / "nn" / "layer.py").write_text(sound)
+    assert violations(package) == []
+
+
+def on_import(node):
+    """Absolute imports that happen when a module is imported, as names: those outside functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (a.name for a in child.names)
+        elif isinstance(child, ast.ImportFrom) and not child.level:
+            yield child.module
+        elif not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from on_import(child)
+
+
+def beyond_numpy(text):
+    tops = {name.split(".")[0] for name in on_import(ast.parse(text))}
+    return sorted(tops - {"numpy", "gradcheck"} - sys.stdlib_module_names)
+
+
 def test_gradcheck_needs_only_numpy():
-    allowed = {"numpy", "gradcheck", "__future__"}
-    for path in (ROOT / "gradcheck").rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
-            names = (
-                [a.name for a in node.names]
-                if isinstance(node, ast.Import)
-                else ([node.module] if isinstance(node, ast.ImportFrom) and not node.level else [])
-            )
-            for name in names:
-                top = name.split(".")[0]
-                assert top in allowed or is_standard(top), f"{path.name} imports {name}"
+    files = sorted((ROOT / "gradcheck").rglob("*.py"))
+    assert files
+    assert {f.name: beyond_numpy(f.read_text()) for f in files if beyond_numpy(f.read_text())} == {}
 
 
-def is_standard(name):
-    import sys
-
-    return name in sys.stdlib_module_names
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import numpy, json", []),
+        ("def f():\n    import torch", []),
+        ("from entrenar.ops import exp", ["entrenar"]),
+        ("if TYPE_CHECKING:\n    import torch", ["torch"]),
+        ("try:\n    import jax.numpy\nexcept ImportError:\n    pass", ["jax"]),
+    ],
+)
+def test_what_gradcheck_imports_is_found(text, found):
+    assert beyond_numpy(text) == found

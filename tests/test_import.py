@@ -34,13 +34,11 @@ def test_nothing_heavy_is_imported():
 
 
 def test_it_takes_at_most_60_ms_beyond_numpy():
-    timed = (
-        "import time, numpy, {extra}\nstart = time.process_time()\nimport entrenar\nprint(time.process_time() - start)"
-    )
-    extra = "dataclasses, inspect, contextvars, importlib"  # what any program has loaded
-    run("import entrenar")
-    times = [float(run(timed.format(extra=extra))) for _ in range(7)]
-    assert statistics.median(times) <= 0.060
+    # the time of the importing thread: no other process counts, nor do the threads that NumPy's BLAS starts
+    timed = "import time, numpy; start = time.thread_time(); import entrenar; print(time.thread_time() - start)"
+    run("import entrenar")  # compiles what has no .pyc yet
+    times = [float(run(timed)) for _ in range(7)]
+    assert statistics.median(times) <= 0.060, times
 
 
 def test_lazy_packages_load_on_first_use():

@@ -103,7 +103,7 @@ def atanh(x: Array) -> Array:
 
 
 @primitive(
-    vjp=dict(x=lambda g, y: g * (y * (1.0 - y))),
+    vjp=dict(x=lambda g, x, y: g * (y * sigmoid(-x))),  # 1 - y would cancel for large x
     samples=unary(reals()) + edges(edge([-1000.0, 1000.0], value=[0.0, 1.0], grads=([0.0, 0.0],), label="saturated")),
 )
 def sigmoid(x: Array) -> Array:

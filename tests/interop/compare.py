@@ -2,7 +2,7 @@
 
 Close means one of:
 - elementwise: 1e-12 relative in float64, 4 ulps in float32;
-- otherwise: |a - b| <= 8 eps sqrt(n) scale, where n counts the elements that go in and scale is the largest magnitude of the
+- otherwise: |a - b| <= 8 eps sqrt(n) scale, n the number of elements that go in, scale the largest magnitude of the
   result, which is at most the sum of the terms' (times the condition number for linear systems);
 - or, for every op, an error against a higher-precision result (PyTorch in float64; for float64 a formula in extended
   precision) of at most twice PyTorch's own.

@@ -126,8 +126,11 @@ def silu_flat_vjp(g: Any, x: Any, gx: Any, start: int, stop: int) -> None:
     one = x.dtype.type(1)
     g, x, gx = g[start:stop], x[start:stop], gx[start:stop]
     for i in range(x.size):
-        s = one / (one + exp(-x[i]))
-        gx[i] = g[i] * (s + x[i] * s * (one - s))
+        v = x[i]
+        t = exp(-abs(v))  # at most 1: t r r is s (1 - s) without the cancellation
+        r = one / (one + t)
+        s = r if v > 0 else t * r
+        gx[i] = g[i] * (s + v * (t * r * r))
 
 
 @jit
@@ -152,8 +155,10 @@ def gelu_tanh_vjp(g: Any, x: Any, gx: Any, start: int, stop: int) -> None:
     g, x, gx = g[start:stop], x[start:stop], gx[start:stop]
     for i in range(x.size):
         v = x[i]
-        s = one / (one + exp(-(first + third * v * v) * v))
-        gx[i] = g[i] * (s + v * s * (one - s) * (first + thrice * v * v))
+        t = exp(-abs((first + third * v * v) * v))
+        r = one / (one + t)
+        s = r if v > 0 else t * r
+        gx[i] = g[i] * (s + v * (t * r * r) * (first + thrice * v * v))
 
 
 @jit
