@@ -19,8 +19,16 @@ ULPS = 4.0  # how far a value agreed for an edge point may be missed
 HIGHEST = 2
 
 
-def check(target: Any, *arrays: Any, order: int | None = None, seed: int = 0, full_limit: int = FULL_LIMIT,
-          rtol: float | None = None, step: float | None = None, library: str | None = None) -> Report:
+def check(
+    target: Any,
+    *arrays: Any,
+    order: int | None = None,
+    seed: int = 0,
+    full_limit: int = FULL_LIMIT,
+    rtol: float | None = None,
+    step: float | None = None,
+    library: str | None = None,
+) -> Report:
     """Check the gradient of ``target`` against numeric derivatives and return a report.
 
     target: one of
@@ -115,8 +123,9 @@ def check_edge(case: Case, edge: Edge, options: Options) -> Report:
             pairs += [("the output", None, y, v) for y, v in zip(outputs, edge.value, strict=True)]
         if edge.gradients is not None:
             cotangents = edge.cotangents or tuple(np.ones(y.shape, y.dtype) for y in outputs)
-            cotangents = tuple(np.array(np.broadcast_to(g, y.shape), y.dtype)
-                               for g, y in zip(cotangents, outputs, strict=True))
+            cotangents = tuple(
+                np.array(np.broadcast_to(g, y.shape), y.dtype) for g, y in zip(cotangents, outputs, strict=True)
+            )
             gradients = function.linearize(*case.arrays)(cotangents)
             for k, (g, agreed) in enumerate(zip(gradients, edge.gradients, strict=True)):
                 if agreed is not None:
@@ -139,8 +148,10 @@ def _edge_finding(case: Case, what: str, k: int | None, found: Array, agreed: Ar
     if not off.any():
         return None
     at = tuple(int(i) for i in np.argwhere(off)[0])
-    why = (f"{what} at element {at} is {found[at]}, agreed is {agreed[at]} ({int(off.sum())} of {off.size} elements "
-           f"differ); inputs {_shown(case.arrays)}")
+    why = (
+        f"{what} at element {at} is {found[at]}, agreed is {agreed[at]} ({int(off.sum())} of {off.size} elements "
+        f"differ); inputs {_shown(case.arrays)}"
+    )
     where = None
     if k is not None:
         name, shape = case.function.inputs[k], case.arrays[k].shape

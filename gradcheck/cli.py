@@ -43,12 +43,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("target", nargs="?", metavar="module:op", help="an op that declares samples")
     parser.add_argument("--all", action="store_true", help="every op of entrenar, with its own samples, as a table")
     parser.add_argument("--op", action="append", default=[], metavar="NAME", help="only this op; repeatable")
-    parser.add_argument("--order", type=int, choices=range(1, HIGHEST + 1), default=HIGHEST,
-                        help="highest order of derivative to check (default %(default)s)")
+    parser.add_argument(
+        "--order",
+        type=int,
+        choices=range(1, HIGHEST + 1),
+        default=HIGHEST,
+        help="highest order of derivative to check (default %(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of samples, cotangents and directions (default 0)")
     parser.add_argument("--backend", metavar="B", help="use the kernels of this backend only")
-    parser.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count() or 1,
-                        help="processes for the table (default: one per core)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        default=os.cpu_count() or 1,
+        help="processes for the table (default: one per core)",
+    )
     parser.add_argument("--json", metavar="FILE", help="also write the reports as JSON")
     parser.add_argument("--junit", metavar="FILE", help="also write them as JUnit XML")
     return parser

@@ -56,7 +56,7 @@ def sides_of(point: Point, line: Line, cotangent: Array, *, used: float) -> Side
     bends = _bends(np.array(left), np.array(right), noise / (np.array(steps) * abs(unit)))
     seen = [s for s in (*right, *left) if np.isfinite(s)]
     within = max(1, int(np.searchsorted(steps, used / abs(unit))))
-    kink, bend = bool(bends[:within].any()), bool(bends[:max(within, NEAR)].any())
+    kink, bend = bool(bends[:within].any()), bool(bends[: max(within, NEAR)].any())
     if bend:
         seen += _neighbouring_slopes(point, line, cotangent, nearest)
     return Sides(left[0], right[0], (min(seen), max(seen)), kink, bend, distance)
@@ -78,8 +78,10 @@ def _neighbouring_slopes(point: Point, line: Line, cotangent: Array, near: float
     step = near * (1e-2 if near == NEAREST else 0.3)  # where values are coarse, not so near as to see only noise
     slopes = []
     for _ in range(NEIGHBOURS):
-        arrays = tuple(from_real(x + near * rng.uniform(-1, 1, x.size) * sizes, like) for x, sizes, like in
-                       zip(point.base, point.magnitudes, point.arrays, strict=True))
+        arrays = tuple(
+            from_real(x + near * rng.uniform(-1, 1, x.size) * sizes, like)
+            for x, sizes, like in zip(point.base, point.magnitudes, point.arrays, strict=True)
+        )
         path = Point(point.function, arrays).path(line)
         slope = float(cotangent @ (path(step) - path(-step))) / (2 * step * line.length)
         slopes += [slope] if np.isfinite(slope) else []
@@ -91,9 +93,16 @@ def describe(point: Point, line: Line, held: Held, at: int, label: str) -> Where
     k = line.input
     element = "a random direction" if line.coordinate is None else place(line.coordinate, point.arrays[k])
     return Where(
-        point.function.inputs[k], k, point.arrays[k].shape, element, float(held.analytic[at]),
-        float(held.numeric[at]), float(SAFETY * held.bar[at]), float(held.error[at]), label,
-    )  # fmt: skip
+        point.function.inputs[k],
+        k,
+        point.arrays[k].shape,
+        element,
+        float(held.analytic[at]),
+        float(held.numeric[at]),
+        float(SAFETY * held.bar[at]),
+        float(held.error[at]),
+        label,
+    )
 
 
 def kink_finding(point: Point, line: Line, sides: Sides, where: Where) -> Finding:
@@ -102,9 +111,11 @@ def kink_finding(point: Point, line: Line, sides: Sides, where: Where) -> Findin
         why = f"the function is not finite on one side of {where.element}: the edge of its domain"
     else:
         low, high = sides.slopes
-        why = (f"crosses a kink at {where.element}, within {sides.distance:.1g} of it: slope {sides.left:.6g} on the "
-               f"left, {sides.right:.6g} on the right; the gradient is one of the slopes around it, {low:.6g} to "
-               f"{high:.6g}")
+        why = (
+            f"crosses a kink at {where.element}, within {sides.distance:.1g} of it: slope {sides.left:.6g} on the "
+            f"left, {sides.right:.6g} on the right; the gradient is one of the slopes around it, {low:.6g} to "
+            f"{high:.6g}"
+        )
     advice = "move the input away from the kink, or state the value agreed for it as an edge point"
     return Finding("kink", why, advice=advice, where=where)
 
@@ -115,8 +126,10 @@ def precision_finding(point: Point, line: Line, where: Where) -> Finding:
     dtype = point.arrays[line.input].dtype
     step = _better_step(point, line)
     used = f"with the step {point.step:.1g} " if point.step is not None else ""
-    why = (f"{used}in {dtype} the difference can't tell: its values carry noise of about "
-           f"{max(noise, point.eps * float(np.abs(point.packed).max(initial=0.0))):.1e}")
+    why = (
+        f"{used}in {dtype} the difference can't tell: its values carry noise of about "
+        f"{max(noise, point.eps * float(np.abs(point.packed).max(initial=0.0))):.1e}"
+    )
     if point.step is not None:
         advice = f"leave the step to the check, or set step={step:.1g}"
     else:

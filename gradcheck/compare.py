@@ -81,8 +81,9 @@ def resolution(eps: float) -> float:
     return float(min(0.25, max(1e-3, 20 * np.sqrt(eps))))
 
 
-def hold(point: Point, reference: InputReference, k: int, gradient: Array | None, cotangent: Array,
-         rtol: float = RTOL) -> Held:
+def hold(
+    point: Point, reference: InputReference, k: int, gradient: Array | None, cotangent: Array, rtol: float = RTOL
+) -> Held:
     """Hold ``gradient`` of input ``k``, pulled from the packed ``cotangent``, against ``reference``."""
     zeros = np.zeros(len(reference.lines))
     analytic = zeros if gradient is None else reference.project(gradient)
@@ -115,4 +116,3 @@ def _natural(point: Point, reference: InputReference, k: int, weights: Array) ->
     units = np.array([sizes[line.coordinate] if line.coordinate is not None else 1.0 for line in reference.lines])
     total = float(weights.sum()) * float(sizes.max(initial=0.0)) + float(weights @ np.abs(point.packed))
     return np.asarray(total / np.maximum(units, DOUBLE))
-

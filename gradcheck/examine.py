@@ -47,8 +47,11 @@ def examine(function: Differentiable, given: Arrays, options: Options) -> Report
     """Check the gradient of ``function`` at ``given``, in whatever dtype and layout those arrays come."""
     report = Report(function.name, seed=options.seed, by_order={1: 0})
     report.blind, report.sighted = _shapes(function, given)
-    report.notes += tuple(f"input {name} is a stride-0 view: its elements were moved one by one, on a copy"
-                         for name, a in zip(function.inputs, given, strict=True) if overlaps_itself(a))
+    report.notes += tuple(
+        f"input {name} is a stride-0 view: its elements were moved one by one, on a copy"
+        for name, a in zip(function.inputs, given, strict=True)
+        if overlaps_itself(a)
+    )
     stop = _shared_memory(function, given)
     if stop is None:
         with np.errstate(all="ignore"):
@@ -112,12 +115,23 @@ def _precision_notes(point: Point, given: Arrays, twin: bool) -> tuple[str, ...]
     return ()
 
 
-def _probe(point: Point, given: Arrays, references: list[InputReference | None], twin: bool, options: Options,
-           rng: np.random.Generator, report: Report) -> Finding | None:
+def _probe(
+    point: Point,
+    given: Arrays,
+    references: list[InputReference | None],
+    twin: bool,
+    options: Options,
+    rng: np.random.Generator,
+    report: Report,
+) -> Finding | None:
     """The experiments beyond the plain case; the first that fails is the finding."""
     oracle = Oracle(point, references, options.rtol)
-    found = (staleness(oracle, rng) or cotangent_layouts(oracle, rng) or input_layouts(oracle, given, rng)
-             or (coarse_dtypes(given, point, rng) if twin else None))
+    found = (
+        staleness(oracle, rng)
+        or cotangent_layouts(oracle, rng)
+        or input_layouts(oracle, given, rng)
+        or (coarse_dtypes(given, point, rng) if twin else None)
+    )
     report.by_order[1] += oracle.checks
     report.worst = max(report.worst, oracle.worst)
     return found
@@ -139,8 +153,11 @@ def _not_a_function(point: Point) -> Finding | None:
     function, arrays = point.function, point.arrays
     before = [a.tobytes() for a in arrays]
     values = [point.packed] + [pack(function.forward(*arrays)) for _ in range(2)]
-    changed = [f"input {n} (in the forward)" for n, a, b in zip(function.inputs, arrays, before, strict=True)
-               if a.tobytes() != b]
+    changed = [
+        f"input {n} (in the forward)"
+        for n, a, b in zip(function.inputs, arrays, before, strict=True)
+        if a.tobytes() != b
+    ]
     if changed:
         return mutation(Pulled((), tuple(changed)))
     if any(v.shape != values[0].shape for v in values):
@@ -149,10 +166,15 @@ def _not_a_function(point: Point) -> Finding | None:
     if not spread.size or not (spread > SPREAD * np.abs(values[0])).any():
         return None
     at = int(np.nanargmax(spread))
-    why = (f"three calls at the same input differ by up to {spread[at]:.3g} "
-           f"(output {at} of {spread.size}: {', '.join(f'{v[at]:.6g}' for v in values)})")
-    return Finding("nondeterministic", why, advice="fix the random state inside the function, or pass the mask or "
-                   "noise as an input")
+    why = (
+        f"three calls at the same input differ by up to {spread[at]:.3g} "
+        f"(output {at} of {spread.size}: {', '.join(f'{v[at]:.6g}' for v in values)})"
+    )
+    return Finding(
+        "nondeterministic",
+        why,
+        advice="fix the random state inside the function, or pass the mask or noise as an input",
+    )
 
 
 def _non_finite(point: Point, given: Arrays) -> Finding | None:
@@ -163,8 +185,10 @@ def _non_finite(point: Point, given: Arrays) -> Finding | None:
             shown = ", ".join(f"{tuple(int(n) for n in at)}: {y[tuple(at)]}" for at in bad[:4])
             more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
             inputs = ", ".join(f"{n} {a.shape} {a.dtype}" for n, a in zip(point.function.inputs, given, strict=True))
-            why = (f"output non-finite at input: output {i}, shape {y.shape}, {y.dtype}, has {len(bad)} of {y.size} "
-                   f"elements not finite ({shown}{more}); inputs: {inputs}. Nothing was compared")
+            why = (
+                f"output non-finite at input: output {i}, shape {y.shape}, {y.dtype}, has {len(bad)} of {y.size} "
+                f"elements not finite ({shown}{more}); inputs: {inputs}. Nothing was compared"
+            )
             return Finding("non-finite", why, advice="check at inputs inside the domain, or state the edge's values")
     return None
 
@@ -175,8 +199,11 @@ def _pull_all(point: Point, rng: np.random.Generator) -> tuple[list[Evidence], F
     for cotangent in contiguous(point.outputs, rng):
         pulled = pull(point.function, point.arrays, cotangent.arrays)
         evidence.append(Evidence(cotangent, pulled.gradients))
-        stop = (mutation(pulled) or _non_finite_gradient(point, pulled, cotangent.label)
-                or wrong_dtype(point.function, point.arrays, pulled, parts=True))
+        stop = (
+            mutation(pulled)
+            or _non_finite_gradient(point, pulled, cotangent.label)
+            or wrong_dtype(point.function, point.arrays, pulled, parts=True)
+        )
         if stop is not None:
             return evidence, stop
     return evidence, None
@@ -189,17 +216,25 @@ def _non_finite_gradient(point: Point, pulled: Pulled, label: str) -> Finding | 
         bad = np.argwhere(~np.isfinite(gradient))
         at = tuple(int(n) for n in bad[0])
         name = point.function.inputs[k]
-        why = (f"the output is finite, the gradient of {name} is not: {gradient[at]} at element {at}, {len(bad)} of "
-               f"{gradient.size} elements, {gradient.dtype}")
+        why = (
+            f"the output is finite, the gradient of {name} is not: {gradient[at]} at element {at}, {len(bad)} of "
+            f"{gradient.size} elements, {gradient.dtype}"
+        )
         where = Where(name, k, gradient.shape, f"element {at}", cotangent=label)
-        return Finding("non-finite", why, where=where, advice="look for 0 * inf, 0 / 0 or inf - inf in the pullback; "
-                       "at the edge of the domain state the value agreed for it")
+        return Finding(
+            "non-finite",
+            why,
+            where=where,
+            advice="look for 0 * inf, 0 / 0 or inf - inf in the pullback; "
+            "at the edge of the domain state the value agreed for it",
+        )
     return None
 
 
 # the measurement -------------------------------------------------------------------------------------------------
-def _judged(point: Point, k: int, evidence: list[Evidence], options: Options, rng: np.random.Generator,
-            report: Report) -> Judgement | None:
+def _judged(
+    point: Point, k: int, evidence: list[Evidence], options: Options, rng: np.random.Generator, report: Report
+) -> Judgement | None:
     """Measure and judge input ``k``; None if it is empty."""
     array, name = point.arrays[k], point.function.inputs[k]
     count = coordinates_of(array)
@@ -242,5 +277,3 @@ def _shapes(function: Differentiable, given: Arrays) -> tuple[tuple[Blind, ...],
         else:
             sighted.add(name)
     return tuple(blind), frozenset(sighted)
-
-

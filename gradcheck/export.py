@@ -39,9 +39,13 @@ def write_junit(path: str | Path, reports: Sequence[Report], *, seconds: float =
     """One test case per report; a report that did not pass is a failure with the whole note as its text."""
     failures = sum(not r.passed for r in reports)
     suite = ElementTree.Element(
-        "testsuite", name="gradcheck", tests=str(len(reports)), failures=str(failures), errors="0",
+        "testsuite",
+        name="gradcheck",
+        tests=str(len(reports)),
+        failures=str(failures),
+        errors="0",
         time=f"{seconds:.3f}",
-    )  # fmt: skip
+    )
     for report in reports:
         case = ElementTree.SubElement(suite, "testcase", classname="gradcheck", name=report.name)
         if not report.passed:

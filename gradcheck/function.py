@@ -89,8 +89,9 @@ def pulled_forward(function: Differentiable, outputs: int) -> Callable[..., Arra
     def forward(*arrays: Array) -> Arrays:
         cotangents, inputs = arrays[:outputs], arrays[outputs:]
         gradients = function.linearize(*inputs)(cotangents)
-        return tuple(np.zeros(x.shape, x.dtype) if g is None else np.asarray(g)
-                     for g, x in zip(gradients, inputs, strict=True))
+        return tuple(
+            np.zeros(x.shape, x.dtype) if g is None else np.asarray(g) for g, x in zip(gradients, inputs, strict=True)
+        )
 
     return forward
 

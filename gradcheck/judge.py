@@ -66,8 +66,14 @@ def judge(point: Point, k: int, reference: InputReference, trials: Sequence[Tria
     return result
 
 
-def _examine(point: Point, reference: InputReference, trials: Sequence[Trial], helds: Sequence[Held],
-             result: Judgement, rtol: float) -> int | None:
+def _examine(
+    point: Point,
+    reference: InputReference,
+    trials: Sequence[Trial],
+    helds: Sequence[Held],
+    result: Judgement,
+    rtol: float,
+) -> int | None:
     """Sort the lines that are not simply right.  Returns a coordinate at a kink that spoils the directions."""
     result.wrong, result.doubts, result.pinned = [], [], []
     dropped: list[int] = []
@@ -100,13 +106,14 @@ def _worst_trial(helds: Sequence[Held], i: int) -> int | None:
     return unresolved[0] if 2 * len(unresolved) > len(helds) else None
 
 
-def _coordinate(point: Point, reference: InputReference, i: int, held: Held, trial: Trial,
-                result: Judgement, rtol: float) -> Outcome:
+def _coordinate(
+    point: Point, reference: InputReference, i: int, held: Held, trial: Trial, result: Judgement, rtol: float
+) -> Outcome:
     """Settle one coordinate."""
     line = reference.lines[i]
     closer = along(point, [line], closely=True)
     looked = hold(point, closer, line.input, trial.gradient, trial.cotangent, rtol)
-    looked = replace(looked, scale=held.scale[i:i + 1])
+    looked = replace(looked, scale=held.scale[i : i + 1])
     beyond = bool(held.wrong[i] and looked.wrong[0])
     if not (beyond or looked.unresolved()[0]):
         return "unclear"  # the two agree within the noise of the function's values
@@ -153,6 +160,9 @@ def _without_coordinate(point: Point, reference: InputReference, coordinate: int
 
 def _subset(reference: InputReference, kept: list[int]) -> InputReference:
     return InputReference(
-        [reference.lines[i] for i in kept], reference.value[:, kept], reference.bar[:, kept],
-        [reference.steps[i] for i in kept], False,
-    )  # fmt: skip
+        [reference.lines[i] for i in kept],
+        reference.value[:, kept],
+        reference.bar[:, kept],
+        [reference.steps[i] for i in kept],
+        False,
+    )

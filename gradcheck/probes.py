@@ -55,9 +55,10 @@ def mutation(pulled: Pulled, label: str = "") -> Finding | None:
     names = ", ".join(pulled.changed)
     of = f" for the cotangent '{label}'" if label else ""
     return _wrong(
-        "mutated-cotangent", f"these arrays were changed{of}: {names}",
+        "mutated-cotangent",
+        f"these arrays were changed{of}: {names}",
         "the caller still owns them: write into a copy (g = g.copy()), or use g * x instead of g *= x",
-    )  # fmt: skip
+    )
 
 
 def cotangent_layouts(oracle: Oracle, rng: np.random.Generator) -> Finding | None:
@@ -75,18 +76,30 @@ def cotangent_layouts(oracle: Oracle, rng: np.random.Generator) -> Finding | Non
         if oracle.wrong_entry(pull(function, arrays, copies), copies, "") is None:
             layout = cotangent.label.removeprefix("random, ")
             why = f"right for the contiguous copy of the cotangent, wrong for the same values {layout}"
-            return _wrong("stride-assumption", why, "index the cotangent by its own strides, or make it contiguous "
-                          "first (np.ascontiguousarray); never by the input's strides or by flat position", where)
-        return _wrong("missing-term", f"wrong for the cotangent '{cotangent.label}', in any layout",
-                      "derive the pullback again for cotangents with equal entries", where)
+            return _wrong(
+                "stride-assumption",
+                why,
+                "index the cotangent by its own strides, or make it contiguous "
+                "first (np.ascontiguousarray); never by the input's strides or by flat position",
+                where,
+            )
+        return _wrong(
+            "missing-term",
+            f"wrong for the cotangent '{cotangent.label}', in any layout",
+            "derive the pullback again for cotangents with equal entries",
+            where,
+        )
     return None
 
 
 def input_layouts(oracle: Oracle, given: Arrays, rng: np.random.Generator) -> Finding | None:
     """Inputs that are views must give what their copies give, forward and back."""
     point = oracle.point
-    views = {name: tuple(layout(a, rng) if a.ndim else a for a in point.arrays)
-             for name, layout in INPUT_LAYOUTS.items() if any(a.size > 1 for a in point.arrays)}
+    views = {
+        name: tuple(layout(a, rng) if a.ndim else a for a in point.arrays)
+        for name, layout in INPUT_LAYOUTS.items()
+        if any(a.size > 1 for a in point.arrays)
+    }
     same_dtype = all(a.dtype == b.dtype for a, b in zip(given, point.arrays, strict=True))
     if same_dtype and not all(a.flags.c_contiguous for a in given):
         views = {"as given": given, **views}
@@ -94,15 +107,17 @@ def input_layouts(oracle: Oracle, given: Arrays, rng: np.random.Generator) -> Fi
     for name, arrays in views.items():
         outputs = pack(point.function.forward(*arrays))
         if outputs.shape != point.packed.shape or not _same(outputs, point.packed):
-            return _wrong("stride-assumption", f"the output changes when the inputs are views ({name}) of the same "
-                          "values", advice)
+            return _wrong(
+                "stride-assumption", f"the output changes when the inputs are views ({name}) of the same values", advice
+            )
         cotangents = random(point.outputs, rng)
         pulled = pull(point.function, arrays, cotangents)
         changed = mutation(pulled)
         where = oracle.wrong_entry(pulled, cotangents, f"random; inputs {name}")
         if changed or where:
-            return changed or _wrong("stride-assumption", f"right for contiguous inputs, wrong for the same values "
-                                     f"{name}", advice, where)
+            return changed or _wrong(
+                "stride-assumption", f"right for contiguous inputs, wrong for the same values {name}", advice, where
+            )
     return None
 
 
@@ -119,8 +134,11 @@ def staleness(oracle: Oracle, rng: np.random.Generator) -> Finding | None:
     late = pull_through(function, pullback, point.arrays, cotangents)
     again = pull_through(function, pullback, point.arrays, cotangents)
     advice = "save what the pullback needs with the call it belongs to, and don't write into it"
-    for pulled, what in ((after, "another call came before"), (late, "another forward ran in between"),
-                         (again, "the pullback is called a second time")):
+    for pulled, what in (
+        (after, "another call came before"),
+        (late, "another forward ran in between"),
+        (again, "the pullback is called a second time"),
+    ):
         if not _same_gradients(pulled, first):
             whose = "; it then gives the answer of the other values" if _same_gradients(pulled, other) else ""
             where = oracle.wrong_entry(pulled, cotangents, "random")
@@ -138,8 +156,11 @@ def repeatability(function: Differentiable, arrays: Arrays, cotangents: Arrays) 
         if a is not None and b is not None and a.shape == b.shape and not _same(to_real(a), to_real(b)):
             spread = float(np.abs(to_real(a) - to_real(b)).max())
             why = f"the same pull, made twice, gives gradients of {name} that differ by up to {spread:.3g}"
-            return Finding("nondeterministic", why, advice="look for random numbers or unordered additions in the "
-                           "pullback, or for state that it changes")
+            return Finding(
+                "nondeterministic",
+                why,
+                advice="look for random numbers or unordered additions in the pullback, or for state that it changes",
+            )
     return None
 
 
@@ -159,8 +180,10 @@ def coarse_dtypes(given: Arrays, twin: Point, rng: np.random.Generator) -> Findi
         allowed = min(COARSE_MOST, COARSE * epsilon(given[k].dtype))
         off = np.abs(to_real(claimed) - to_real(right)) / max(float(np.abs(to_real(right)).max()), 1e-300)
         if not (off <= allowed).all():
-            why = (f"in {given[k].dtype} the gradient of {function.inputs[k]} is off by {float(off.max()):.2g} of its "
-                   "scale, in float64 it is right")
+            why = (
+                f"in {given[k].dtype} the gradient of {function.inputs[k]} is off by {float(off.max()):.2g} of its "
+                "scale, in float64 it is right"
+            )
             return _wrong("dtype", why, "accumulate sums and counts in float32 or wider, and round once at the end")
     return None
 
@@ -178,8 +201,9 @@ def wrong_dtype(function: Differentiable, arrays: Arrays, pulled: Pulled, *, par
     return None
 
 
-def _right(function: Differentiable, arrays: Arrays, pulled: Pulled, cotangents: Arrays, rng: np.random.Generator,
-           near: Point) -> bool:
+def _right(
+    function: Differentiable, arrays: Arrays, pulled: Pulled, cotangents: Arrays, rng: np.random.Generator, near: Point
+) -> bool:
     """True if the gradients are right at ``arrays`` along one random direction each, as far as can be told."""
     point = Point(function, arrays, near.step)
     if not np.isfinite(point.packed).all():

@@ -43,4 +43,3 @@ def _bytes(array: Array) -> bytes:
 def _changed(before: list[bytes], arrays: Arrays, names: list[str], when: str) -> tuple[str, ...]:
     now = zip(before, arrays, names, strict=True)
     return tuple(f"{name} ({when})" for old, array, name in now if _bytes(array) != old)
-

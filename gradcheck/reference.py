@@ -116,8 +116,13 @@ class Point:
         typical = self.typical[line.input]
         unit = line.length if line.coordinate is not None else typical
         step = self.step / unit if self.step is not None else first_step(self.eps)
-        slope = slope_along(self.path(line), Noise(self.eps, noise), step=step, adapt=self.step is None,
-                            widest=max(WIDEST, WIDEST_OF_ALL * typical / unit))
+        slope = slope_along(
+            self.path(line),
+            Noise(self.eps, noise),
+            step=step,
+            adapt=self.step is None,
+            widest=max(WIDEST, WIDEST_OF_ALL * typical / unit),
+        )
         if slope is None:
             return None
         return Slope(slope.value / line.length, slope.bar / line.length, slope.step * unit, slope.settled, slope.noisy)
@@ -157,8 +162,10 @@ class InputReference:
         if self.full:
             return np.abs(real)
         single = [line.coordinate is not None for line in self.lines]
-        sizes = [np.abs(_along(real, line)) if one else float(np.linalg.norm(real * line.direction))
-                 for line, one in zip(self.lines, single, strict=True)]
+        sizes = [
+            np.abs(_along(real, line)) if one else float(np.linalg.norm(real * line.direction))
+            for line, one in zip(self.lines, single, strict=True)
+        ]
         return np.array(sizes)
 
 

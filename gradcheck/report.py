@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -10,15 +11,33 @@ Verdict: TypeAlias = Literal[
     "pass", "wrong", "kink", "precision-limited", "non-finite", "nondeterministic", "aliased-input"
 ]
 Kind: TypeAlias = Literal[
-    "sign", "constant-factor", "missing-broadcast-sum", "transposed", "swapped-inputs", "overwritten-duplicates",
-    "missing-term", "stale-saved-value", "mutated-cotangent", "stride-assumption", "dtype", "detached",
-    "conjugated", "shape", "edge-value",
-]  # fmt: skip
+    "sign",
+    "constant-factor",
+    "missing-broadcast-sum",
+    "transposed",
+    "swapped-inputs",
+    "overwritten-duplicates",
+    "missing-term",
+    "stale-saved-value",
+    "mutated-cotangent",
+    "stride-assumption",
+    "dtype",
+    "detached",
+    "conjugated",
+    "shape",
+    "edge-value",
+]
 
 # When several things are found, the first of these is the verdict.
 GRAVITY: tuple[Verdict, ...] = (
-    "wrong", "aliased-input", "nondeterministic", "non-finite", "kink", "precision-limited", "pass",
-)  # fmt: skip
+    "wrong",
+    "aliased-input",
+    "nondeterministic",
+    "non-finite",
+    "kink",
+    "precision-limited",
+    "pass",
+)
 SHOWN = 3  # findings printed in full
 WIDTH = 116
 
@@ -117,9 +136,9 @@ class Report:
 
     @property
     def kind(self) -> Kind | None:
-        """The suspected mistake behind the verdict, where there is one."""
-        verdict = self.verdict
-        return next((f.kind for f in self.findings if f.verdict == verdict and f.kind), None)
+        """The suspected mistake behind the verdict, where there is one: what most findings say, as samples may differ."""
+        kinds = Counter(f.kind for f in self.findings if f.verdict == self.verdict and f.kind)
+        return kinds.most_common(1)[0][0] if kinds else None
 
     @property
     def checks(self) -> int:
@@ -136,7 +155,8 @@ class Report:
         blind = {b.input: b.shape for b in self.blind if b.input not in self.sighted}
         warned = [
             f"input {name} has shape {shape}: axes of equal size or of size 1 can't show a missing transpose; "
-            "try sizes that all differ and exceed 1" for name, shape in blind.items()
+            "try sizes that all differ and exceed 1"
+            for name, shape in blind.items()
         ]
         return [*dict.fromkeys(self.notes), *warned]
 
@@ -144,7 +164,8 @@ class Report:
         return "\n".join(_wrapped(self._lines()))
 
     def _lines(self) -> list[str]:
-        ranked = sorted(self.findings, key=lambda f: GRAVITY.index(f.verdict))
+        kind = self.kind
+        ranked = sorted(self.findings, key=lambda f: (GRAVITY.index(f.verdict), f.kind != kind))
         lines = [f"gradcheck {self.name}: {ranked[0].title if ranked else self.verdict}"]
         told = list({(f.verdict, f.kind, f.where and f.where.index): f for f in reversed(ranked)}.values())[::-1]
         for i, finding in enumerate(told[:SHOWN]):
@@ -154,8 +175,10 @@ class Report:
             lines.append(f"  and {len(ranked) - min(len(told), SHOWN)} more findings like these")
         orders = ", ".join(f"{n} at order {order}" for order, n in sorted(self.by_order.items()))
         several = f" over {self.samples} samples" if self.samples > 1 else ""
-        lines.append(f"  compared: {self.checks} numbers{several} ({orders or 'none'}); "
-                     f"worst relative error {self.worst:.1e}; seed {self.seed}")
+        lines.append(
+            f"  compared: {self.checks} numbers{several} ({orders or 'none'}); "
+            f"worst relative error {self.worst:.1e}; seed {self.seed}"
+        )
         lines += [f"  {line}" for line in dict.fromkeys(self.coverage)][:4]
         lines += [f"  note: {note}" for note in self.all_notes()[:4]]
         return lines
@@ -163,13 +186,19 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, for JSON."""
         return {
-            "name": self.name, "verdict": self.verdict, "kind": self.kind, "passed": self.passed,
-            "samples": self.samples, "checks": self.checks,
+            "name": self.name,
+            "verdict": self.verdict,
+            "kind": self.kind,
+            "passed": self.passed,
+            "samples": self.samples,
+            "checks": self.checks,
             "checks_by_order": {str(k): v for k, v in sorted(self.by_order.items())},
-            "worst_relative_error": self.worst, "seed": self.seed,
+            "worst_relative_error": self.worst,
+            "seed": self.seed,
             "findings": [asdict(f) for f in self.findings],
-            "coverage": list(dict.fromkeys(self.coverage)), "notes": self.all_notes(),
-        }  # fmt: skip
+            "coverage": list(dict.fromkeys(self.coverage)),
+            "notes": self.all_notes(),
+        }
 
 
 def merged(name: str, reports: Iterable[Report], *, seed: int = 0, notes: tuple[str, ...] = ()) -> Report:
@@ -198,6 +227,6 @@ def _wrapped(lines: list[str]) -> list[str]:
             if cut < 0:
                 break
             out.append(line[:cut])
-            line = " " * (indent + 2) + line[cut + 1:]
+            line = " " * (indent + 2) + line[cut + 1 :]
         out.append(line)
     return out

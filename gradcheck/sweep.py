@@ -41,8 +41,10 @@ class Row:
         r = self.report
         verdict = r.verdict + (f", {r.kind}" if r.kind else "")
         name = r.name.removeprefix("entrenar:")
-        return (f"{name:<34}{r.samples:>8}{r.by_order.get(1, 0):>9}{r.by_order.get(2, 0):>9}{r.worst:>10.1e}  "
-                f"{','.join(self.served):<14}{verdict}")
+        return (
+            f"{name:<34}{r.samples:>8}{r.by_order.get(1, 0):>9}{r.by_order.get(2, 0):>9}{r.worst:>10.1e}  "
+            f"{','.join(self.served):<14}{verdict}"
+        )
 
 
 def check_op(job: Job) -> Row:
@@ -65,8 +67,11 @@ def check_op(job: Job) -> Row:
 
 
 def _unreached(key: str, backend: str) -> Finding:
-    return Finding("wrong", f"the {backend} kernel of {key} was never reached: no sample is one it accepts",
-                   advice="add a sample that meets the kernel's `when`, or drop the kernel")
+    return Finding(
+        "wrong",
+        f"the {backend} kernel of {key} was never reached: no sample is one it accepts",
+        advice="add a sample that meets the kernel's `when`, or drop the kernel",
+    )
 
 
 def sweep(jobs: Sequence[Job], processes: int) -> Iterator[Row]:

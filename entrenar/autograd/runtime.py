@@ -150,6 +150,7 @@ def outputs(node: Node, ys: tuple[Any, ...]) -> tuple[Tensor, ...]:
 
 
 def untracked(ys: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """The output tensors of an op that was not recorded."""
     return tuple(at_edge(y, None) for y in ys)
 
 

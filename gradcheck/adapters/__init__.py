@@ -14,12 +14,16 @@ from . import entrenar, jax, pairs, torch
 Adapter = Callable[..., Subject]
 
 ADAPTERS: dict[str, Adapter] = {
-    "pair": pairs.subject, "entrenar": entrenar.subject, "torch": torch.subject, "jax": jax.subject,
+    "pair": pairs.subject,
+    "entrenar": entrenar.subject,
+    "torch": torch.subject,
+    "jax": jax.subject,
 }
 
 
-def subject_of(target: Any, arrays: tuple[Any, ...], *, library: str | None = None, order: int = 1, seed: int = 0
-               ) -> Subject:
+def subject_of(
+    target: Any, arrays: tuple[Any, ...], *, library: str | None = None, order: int = 1, seed: int = 0
+) -> Subject:
     """Take ``target`` apart.  Raises TypeError for what can't be checked, ValueError for an unknown library."""
     name = library or recognised(target, arrays)
     if name not in ADAPTERS:

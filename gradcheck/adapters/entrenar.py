@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from ..function import (
     name_of,
     pulled_forward,
 )
+from .entrenar_rules import has_rules, raw_gradients
+
+
+Raw: TypeAlias = Callable[[Arrays, Arrays], list[Array | None]]
 
 
 def is_op(target: Any) -> bool:
@@ -54,8 +58,9 @@ def subject(target: Any, arrays: tuple[Any, ...], *, order: int, seed: int) -> S
     return Subject(op.key, tuple(cases))
 
 
-def _op_case(target: Any, args: tuple[Any, ...], keywords: dict[str, Any], *, order: int, label: str = "",
-             sample: Any = None) -> Case:
+def _op_case(
+    target: Any, args: tuple[Any, ...], keywords: dict[str, Any], *, order: int, label: str = "", sample: Any = None
+) -> Case:
     op = target.op
     names = list(input_names(target, len(args)))
     if op.variadic and len(args) == 1:
@@ -70,8 +75,9 @@ def _op_case(target: Any, args: tuple[Any, ...], keywords: dict[str, Any], *, or
 def _edge(sample: Any, args: tuple[Any, ...], fixed: frozenset[int]) -> Edge:
     """The values agreed for an edge point, one gradient per differentiable input."""
     several = isinstance(sample.value, tuple | list)
-    value = None if sample.value is None else tuple(
-        np.asarray(v) for v in (sample.value if several else (sample.value,)))
+    value = (
+        None if sample.value is None else tuple(np.asarray(v) for v in (sample.value if several else (sample.value,)))
+    )
     cotangent = sample.cotangent
     if cotangent is not None:
         cotangent = tuple(np.asarray(g) for g in (cotangent if isinstance(cotangent, tuple | list) else (cotangent,)))
@@ -87,8 +93,18 @@ def _moved(args: Sequence[Any], fixed: frozenset[int]) -> list[int]:
     return [i for i, a in enumerate(args) if isinstance(a, np.ndarray) and is_float(a.dtype) and i not in fixed]
 
 
-def case(name: str, call: Any, args: Sequence[Any], keywords: dict[str, Any], names: Sequence[str],
-         fixed: frozenset[int] = frozenset(), *, order: int, label: str = "", surrogate: Any = None) -> Case:
+def case(
+    name: str,
+    call: Any,
+    args: Sequence[Any],
+    keywords: dict[str, Any],
+    names: Sequence[str],
+    fixed: frozenset[int] = frozenset(),
+    *,
+    order: int,
+    label: str = "",
+    surrogate: Any = None,
+) -> Case:
     """One call: its float arrays become the inputs, everything else stays as it is."""
     values = [_plain(a) for a in args]
     moved = _moved(values, fixed)
@@ -105,13 +121,27 @@ def case(name: str, call: Any, args: Sequence[Any], keywords: dict[str, Any], na
         return run
 
     found = tuple(names[i] if i < len(names) else f"x{i}" for i in moved)
-    function = differentiable(name, bound(call), found, bound(surrogate or call))
+    function = differentiable(name, bound(call), found, bound(surrogate or call), _raw(call, values, keywords, moved))
     # Inputs of one sample may be views of one array; the numeric side moves them one by one.
     arrays: list[Array] = []
     for i in moved:
         shared = any(np.shares_memory(values[i], other) for other in arrays)
         arrays.append(values[i].copy() if shared and label else values[i])
     return Case(function, tuple(arrays), label, order)
+
+
+def _raw(call: Any, values: Sequence[Any], keywords: dict[str, Any], moved: Sequence[int]) -> Raw | None:
+    """How to get at gradients that the engine refuses; None for what is no primitive."""
+    if not is_op(call) or not has_rules(call.op):
+        return None
+
+    def raw(floats: Arrays, cotangents: Arrays) -> list[Array | None]:
+        full = list(values)
+        for i, x in zip(moved, floats, strict=True):
+            full[i] = x
+        return raw_gradients(call.op, full, keywords, moved, cotangents)
+
+    return raw
 
 
 def _plain(value: Any) -> Any:
@@ -122,7 +152,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def differentiable(name: str, call: Any, names: tuple[str, ...], meant: Any) -> Differentiable:
+def differentiable(name: str, call: Any, names: tuple[str, ...], meant: Any, raw: Raw | None = None) -> Differentiable:
     """A function of Tensors as gradcheck sees functions; ``meant`` is the one whose derivative it should have."""
     from entrenar import Tensor, no_grad
 
@@ -133,7 +163,16 @@ def differentiable(name: str, call: Any, names: tuple[str, ...], meant: Any) -> 
     def linearize(*arrays: Array) -> Pullback:
         xs = [Tensor(a, requires_grad=True) for a in arrays]
         ys = _float_tensors(call(*xs), name)
-        return lambda cotangents: _arrays(_pulled(ys, xs, [Tensor(g) for g in cotangents], create_graph=False))
+
+        def pullback(cotangents: Arrays) -> Sequence[Array | None]:
+            try:
+                return _arrays(_pulled(ys, xs, [Tensor(g) for g in cotangents], create_graph=False))
+            except (ValueError, TypeError):  # a gradient that doesn't fit: look at it, if that can be had
+                if raw is None:
+                    raise
+                return raw(arrays, cotangents)
+
+        return pullback
 
     def second(outputs: Arrays) -> Differentiable:
         count = len(outputs)
@@ -145,8 +184,9 @@ def differentiable(name: str, call: Any, names: tuple[str, ...], meant: Any) -> 
             grads = [Tensor(np.zeros(x.shape, x.dtype)) if g is None else g for g, x in zip(found, xs, strict=True)]
             return lambda cs: _arrays(_pulled(grads, [*gs, *xs], [Tensor(c) for c in cs], create_graph=False))
 
-        return Differentiable(f"{name}, vjp", pulled_forward(made, count), linearize_vjp,
-                              (*cotangent_names(count), *names))
+        return Differentiable(
+            f"{name}, vjp", pulled_forward(made, count), linearize_vjp, (*cotangent_names(count), *names)
+        )
 
     made = Differentiable(name, forward, linearize, names, second)
     return made
@@ -172,9 +212,13 @@ def _pulled(ys: Sequence[Any], xs: Sequence[Any], gs: Sequence[Any], *, create_g
     if not tracked:
         return [None] * len(xs)
     return grad(
-        [y for y, _ in tracked], list(xs), [g for _, g in tracked], retain_graph=True, create_graph=create_graph,
+        [y for y, _ in tracked],
+        list(xs),
+        [g for _, g in tracked],
+        retain_graph=True,
+        create_graph=create_graph,
         allow_unused=True,
-    )  # fmt: skip
+    )
 
 
 def _arrays(gradients: Sequence[Any]) -> list[Array | None]:

@@ -109,9 +109,13 @@ def _pulled(ys: Sequence[Any], xs: Sequence[Any], gs: Sequence[Any], *, create_g
     if not tracked:
         return [None] * len(xs)
     return torch.autograd.grad(
-        [y for y, _ in tracked], xs, [g for _, g in tracked], retain_graph=True, create_graph=create_graph,
+        [y for y, _ in tracked],
+        xs,
+        [g for _, g in tracked],
+        retain_graph=True,
+        create_graph=create_graph,
         allow_unused=True,
-    )  # fmt: skip
+    )
 
 
 def _gradients(ys: Sequence[Any], xs: Sequence[Any], gs: Sequence[Any]) -> list[Array | None]:

@@ -17,9 +17,17 @@ from .terms import missing_term
 __all__ = ["HYPOTHESES", "Guess", "Suspect", "diagnose"]
 
 HYPOTHESES = (
-    detached, swapped, sign, constant_factor, conjugated, right_numbers_wrong_shape, broadcast, transposed, duplicates,
+    detached,
+    swapped,
+    sign,
+    constant_factor,
+    conjugated,
+    right_numbers_wrong_shape,
+    broadcast,
+    transposed,
+    duplicates,
     low_precision,
-)  # fmt: skip
+)
 
 
 def diagnose(suspect: Suspect) -> Guess:

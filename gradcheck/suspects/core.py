@@ -112,8 +112,9 @@ class Suspect:
         """The gradients at other arrays or for other cotangents, or None if the function won't take them."""
         return attempt(lambda: pull(self.point.function, arrays, cotangents).gradients)
 
-    def repulled(self, arrays: Change | None = None, cotangents: Change | None = None, pick: int | None = None
-                 ) -> list[Array | None] | None:
+    def repulled(
+        self, arrays: Change | None = None, cotangents: Change | None = None, pick: int | None = None
+    ) -> list[Array | None] | None:
         """Gradients of this input (or ``pick``) with arrays or cotangents changed; None if that isn't possible."""
         found: list[Array | None] = []
         for e in self.evidence:

@@ -65,8 +65,9 @@ def _right_at_rounded_values(s: Suspect, dtype: np.dtype[np.floating]) -> bool:
     point = attempt(lambda: Point(function, _rounded(s.point.arrays, dtype), s.point.step))
     if point is None:
         return False
-    reference = along(point, [point.coordinate(s.k, line.coordinate) for line in s.reference.lines
-                              if line.coordinate is not None])
+    reference = along(
+        point, [point.coordinate(s.k, line.coordinate) for line in s.reference.lines if line.coordinate is not None]
+    )
     for e in s.evidence:
         cotangents = _rounded(e.cotangent.arrays, dtype)
         gradients = s.pulled(point.arrays, cotangents)

@@ -63,8 +63,16 @@ def _origin(s: Suspect, factor: float) -> str:
         for value, shown in ((float(n), "n"), (1 / max(n, 1), "1/n"), (math.sqrt(n), "sqrt(n)")):
             if n > 2 and math.isclose(factor, value, rel_tol=1e-7):
                 return f"; {shown} with n = {n}, {text}: a mean for a sum, or the reverse"
-    known = {2.0: "2", 0.5: "1/2", math.log(2): "log 2", 1 / math.log(2): "1 / log 2", math.log(10): "log 10",
-             1 / math.log(10): "1 / log 10", math.pi: "pi", math.pi / 180: "pi / 180"}
+    known = {
+        2.0: "2",
+        0.5: "1/2",
+        math.log(2): "log 2",
+        1 / math.log(2): "1 / log 2",
+        math.log(10): "log 10",
+        1 / math.log(10): "1 / log 10",
+        math.pi: "pi",
+        math.pi / 180: "pi / 180",
+    }
     return next((f" ({text})" for value, text in known.items() if math.isclose(factor, value, rel_tol=1e-7)), "")
 
 
@@ -89,5 +97,3 @@ def conjugated(s: Suspect) -> Guess | None:
         "Re(sum(conj(g) * y))",
         "conjugate the local derivative: for y = f(z), f complex differentiable, the pullback is g * conj(f'(z))",
     )
-
-

@@ -68,8 +68,10 @@ def _coupling_hints(s: Suspect) -> Iterator[str]:
     own = np.eye(len(right), dtype=bool)
     if right[own].all():
         which = "missing" if not claimed[~own].any() else "wrong"
-        yield (f"the derivative of each output by its own element is right, the coupling between elements is {which}: "
-               "a sum over an axis")
+        yield (
+            f"the derivative of each output by its own element is right, the coupling between elements is {which}: "
+            "a sum over an axis"
+        )
     elif right[~own].all():
         yield "the coupling between elements is right, the derivative of each output by its own element is not"
 
@@ -81,8 +83,10 @@ def _shape_hints(s: Suspect, residual: Array) -> Iterator[str]:
         if residual.shape[axis] < 3:
             continue
         if _proportional(residual, np.ones_like(residual), axis):
-            yield (f"what is missing is constant along axis {axis}: a sum over that axis, as a mean or a normaliser "
-                   "makes it")
+            yield (
+                f"what is missing is constant along axis {axis}: a sum over that axis, as a mean or a normaliser "
+                "makes it"
+            )
         for text, other in (("the output", output), ("the input", s.input), ("the cotangent", cotangent)):
             if other.shape == residual.shape and _proportional(residual, other, axis):
                 yield f"what is missing is {text} times one number per slice along axis {axis}: a sum over that axis"

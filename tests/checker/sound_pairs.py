@@ -286,6 +286,9 @@ SOUND: dict[str, tuple[Pair, tuple[Callable[[np.random.Generator], Any], ...]]] 
     "z conj z": ((conjugate_square, conjugate_square_vjp), (complex_normal(3),)),
     "abs fft": ((spectrum, spectrum_vjp), (complex_normal(5),)),
     "complex exp": ((complex_exp, complex_exp_vjp), (complex_normal(2, 2),)),
-    "complex product": ((mul, lambda g, a, b: (g * np.conj(b), g * np.conj(a))), (complex_normal(3), complex_normal(3))),
+    "complex product": (
+        (mul, lambda g, a, b: (g * np.conj(b), g * np.conj(a))),
+        (complex_normal(3), complex_normal(3)),
+    ),
     "real to complex": ((wave, wave_vjp), (normal(4),)),
 }
