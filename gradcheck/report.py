@@ -136,7 +136,7 @@ class Report:
 
     @property
     def kind(self) -> Kind | None:
-        """The suspected mistake behind the verdict, where there is one: what most findings say, as samples may differ."""
+        """The suspected mistake behind the verdict, if any: what most findings say, as samples may differ."""
         kinds = Counter(f.kind for f in self.findings if f.verdict == self.verdict and f.kind)
         return kinds.most_common(1)[0][0] if kinds else None
 

@@ -57,7 +57,8 @@ def check_op(job: Job) -> Row:
         reports = [check(op, order=job.order, seed=job.seed)]
     used = sorted({backend for _, backend in entrenar.served(kernels)})
     if job.backend is None and kernels:
-        for backend in sorted({backend for _, backend in kernels - entrenar.served(kernels)} - set(used)) + [PORTABLE]:
+        unused = {backend for _, backend in kernels - entrenar.served(kernels)} - set(used)
+        for backend in [*sorted(unused), PORTABLE]:
             with entrenar.using(backend):
                 reports.append(check(op, order=job.order, seed=job.seed))
             used.append(backend)

@@ -158,7 +158,13 @@ LARGE, SHARES = [1000.0, 1001.0, 1003.0], np.exp([0.0, 1.0, 3.0]) / np.exp([0.0,
 @fused(
     samples=rowwise()
     + edges(
-        edge(LARGE, value=SHARES, grads=(SHARES * ([0.0, 0.0, 1.0] - SHARES[2]),), cotangent=[0.0, 0.0, 1.0], label="large"),
+        edge(
+            LARGE,
+            value=SHARES,
+            grads=(SHARES * ([0.0, 0.0, 1.0] - SHARES[2]),),
+            cotangent=[0.0, 0.0, 1.0],
+            label="large",
+        ),
         edge([-INF, -INF], value=[0.0, 0.0], grads=([0.0, 0.0],), cotangent=[1.0, 2.0], label="a row all -inf"),
         edge([-INF, 1.0], value=[0.0, 1.0], grads=([0.0, 0.0],), cotangent=[3.0, 2.0], label="some -inf"),
         edge([2.0], value=[1.0], grads=([0.0],), label="one element"),

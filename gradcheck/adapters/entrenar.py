@@ -23,7 +23,6 @@ from ..function import (
 )
 from .entrenar_rules import has_rules, raw_gradients
 
-
 Raw: TypeAlias = Callable[[Arrays, Arrays], list[Array | None]]
 
 

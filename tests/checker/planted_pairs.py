@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from . import sound_pairs as sound
 from .sound_pairs import INDEX, normal, positive, softmax, unbroadcast
 
