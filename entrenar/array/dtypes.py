@@ -49,7 +49,10 @@ def as_dtype(dtype: Any) -> DType:
     """
     if isinstance(dtype, str) and dtype in ("bfloat16", "bf16"):
         return bfloat16()
-    found: DType = np.dtype(dtype)
+    try:
+        found: DType = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"unknown dtype {dtype!r}: expected a NumPy dtype or a name (float32, bfloat16 ...)") from None
     check_dtype(found)
     return found
 

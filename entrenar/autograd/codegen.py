@@ -132,7 +132,11 @@ def call_source(op: Any) -> str:
             f"    elif {' and '.join(f'{x}.__class__ is _ndarray' for x in ins)}: return {run.format(args(list(ins)))}"
         )
         out.append(f"    else: return _plain(_op, ({', '.join(ins)}), {_dict(op)})")
-    out += [f"    y = {run.format(args(values))}", "    if y.__class__ is not _ndarray: y = _settle(y)"]
+    out += [
+        f"    try: y = {run.format(args(values))}",
+        f"    except Exception as _error: _runtime.explain(_op, _error, ({', '.join(values)},)); raise",
+        "    if y.__class__ is not _ndarray: y = _settle(y)",
+    ]
     wanted = [x for x in ins if x not in op.nondiff]
     if wanted:
         out.append(f"    if {' or '.join(f'_r_{x}' for x in wanted)}:")

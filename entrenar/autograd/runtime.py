@@ -96,6 +96,12 @@ def edge(x: Any) -> Any:
     return edge_of(x) if isinstance(x, Tensor) else None
 
 
+def explain(op: Any, error: Exception, values: tuple[Any, ...]) -> None:
+    """Add to an error of a forward, which may be NumPy's, which op it was and what it got."""
+    shown = (f"{n} {v.dtype} {v.shape}" for n, v in zip(op.inputs, values, strict=False) if hasattr(v, "dtype"))
+    error.add_note(f"in {op.name}({', '.join(shown)})")
+
+
 def dispatch(op: Any, values: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """The forward of a primitive by the kernel that takes these arrays, or the portable one."""
     found = find(op.key, _device(values), mode().backend, values, keywords)

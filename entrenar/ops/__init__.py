@@ -13,6 +13,7 @@ from . import (
     elementwise,
     exponential,
     index,
+    integral,
     layers,
     linalg,
     losses,
@@ -30,6 +31,7 @@ from . import (
 FAMILIES: tuple[ModuleType, ...] = (
     creation,
     elementwise,
+    integral,
     exponential,
     trigonometric,
     reduce,
@@ -49,7 +51,7 @@ FAMILIES: tuple[ModuleType, ...] = (
 )
 PUBLIC: dict[str, Any] = {"cast": cast, "scale": scale, "stop_gradient": stop_gradient}
 for _family in FAMILIES:
-    PUBLIC.update({name: getattr(_family, name) for name in _family.__all__ if hasattr(_family, name)})
+    PUBLIC.update({name: getattr(_family, name) for name in _family.__all__})
 
 methods.install()
 protocols.install()

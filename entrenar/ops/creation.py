@@ -54,6 +54,8 @@ def _nested(data: Any) -> Any:
     """Lists that contain tensors, as lists of arrays."""
     if isinstance(data, (list, tuple)):
         return [_nested(v) for v in data]
+    if isinstance(data, Tensor) and data.tracked:
+        raise TypeError("en.tensor of tensors that require a gradient would drop it: join them with en.stack")
     return data.numpy() if isinstance(data, Tensor) else data
 
 

@@ -10,7 +10,19 @@ import numpy as np
 from ..array import as_dtype, is_float, to_device
 from ..autograd import Tensor
 from ..autograd.linear import cast, identity
-from . import activations, cumulative, elementwise, exponential, index, linalg, order, reduce, shape, trigonometric
+from . import (
+    activations,
+    cumulative,
+    elementwise,
+    exponential,
+    index,
+    integral,
+    linalg,
+    order,
+    reduce,
+    shape,
+    trigonometric,
+)
 from .inplace import INPLACE
 
 # ops whose first argument is the tensor, under their own name
@@ -65,6 +77,11 @@ BINARY: dict[str, Callable[..., Any]] = {
     "mul": elementwise.mul,
     "truediv": elementwise.div,
     "matmul": linalg.matmul,
+    "floordiv": integral.floor_divide,
+    "mod": integral.remainder,
+    "and": integral.bitwise_and,
+    "or": integral.bitwise_or,
+    "xor": integral.bitwise_xor,
 }
 COMPARE: dict[str, Callable[..., Any]] = {
     "eq": elementwise.equal,
@@ -78,6 +95,11 @@ COMPARE: dict[str, Callable[..., Any]] = {
 
 def _swapped(op: Callable[..., Any]) -> Callable[[Tensor, Any], Any]:
     return lambda self, other: op(other, self)
+
+
+def _compared(op: Callable[..., Any]) -> Callable[[Tensor, Any], Any]:
+    """A comparison; with what is no number (None, text) Python's own answer stands."""
+    return lambda self, other: NotImplemented if other is None or isinstance(other, str) else op(self, other)
 
 
 def _power(self: Tensor, exponent: Any) -> Tensor:
@@ -202,7 +224,7 @@ def install() -> None:
         setattr(Tensor, f"__{name}__", op)
         setattr(Tensor, f"__r{name}__", _swapped(op))
     for name, op in COMPARE.items():
-        setattr(Tensor, f"__{name}__", op)
+        setattr(Tensor, f"__{name}__", _compared(op))
     for name, method in INPLACE.items():
         setattr(Tensor, name, method)
     special: dict[str, Any] = {
@@ -210,6 +232,9 @@ def install() -> None:
         "__rpow__": _swapped(elementwise.pow),
         "__neg__": elementwise.neg,
         "__abs__": elementwise.abs,
+        "__invert__": integral.invert,
+        "__round__": lambda self, decimals=0: elementwise.round(self, decimals or 0),
+        "__divmod__": lambda self, other: (self // other, self % other),
         "__pos__": lambda self: self,
         "__getitem__": index.getitem,
         "__len__": _length,

@@ -29,6 +29,7 @@ UFUNCS = {
     "arccosh": "acosh",
     "arctanh": "atanh",
     "rint": "round",
+    "mod": "remainder",
 }
 REDUCTIONS = {
     "add": "sum",
@@ -100,12 +101,13 @@ def _untracked(shown: str, name: str, function: Any, args: Any, kwargs: Any) -> 
         return value
 
     plain_args, plain_kwargs = strip(tuple(args)), {k: strip(v) for k, v in kwargs.items()}
-    if lost:
+    made = function(*plain_args, **plain_kwargs)
+    parts = made if isinstance(made, (tuple, list)) else [made]
+    if lost and any(np.asarray(p).dtype.kind not in "bi" for p in parts):  # truth and counts carry no gradient anyway
         raise TypeError(
             f"{shown} has no gradient in entrenar.{nearest(name, namespace())} "
             "Use .detach().numpy() if none is wanted, or declare an op with @en.primitive"
         )
-    made = function(*plain_args, **plain_kwargs)
     return Tensor(made) if isinstance(made, (np.ndarray, np.generic)) and made.dtype.kind in "biuf" else made
 
 

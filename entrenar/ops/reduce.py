@@ -25,9 +25,11 @@ _FMIN: Any = np.fmin.reduce
 
 def axes_of(axis: Axis, ndim: int, name: str) -> tuple[int, ...]:
     """Non-negative axes, in order; all of them for None.  Raises AxisError (a ValueError and IndexError)."""
-    given = range(ndim) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    given = range(ndim) if axis is None else tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     found = []
     for a in given:
+        if isinstance(a, bool) or not isinstance(a, (int, np.integer)):
+            raise TypeError(f"{name}: axis must be an integer, a tuple of integers or None, got {axis!r}")
         if not -ndim <= a < ndim:
             raise np.exceptions.AxisError(f"{name}: axis {a} is out of bounds for an array of {ndim} dimensions")
         found.append(int(a) % ndim)

@@ -199,9 +199,11 @@ def concatenate_(*xs: Array, axis: int = 0) -> Array:
     return xp(*xs).concatenate(xs, axis=axis)
 
 
-def concatenate(arrays: Any, axis: int = 0) -> Array:
-    """Arrays joined along ``axis``; every other size equal.  Raises ValueError naming the shapes."""
+def concatenate(arrays: Any, axis: int | None = 0) -> Array:
+    """Arrays joined along ``axis`` (flattened first for None); every other size equal.  Raises ValueError."""
     xs = tuple(arrays)
+    if axis is None:
+        xs, axis = tuple(ravel(x if hasattr(x, "shape") else np.asarray(x)) for x in xs), 0
     if not xs:
         raise ValueError("concatenate: expected at least one array, got none")
     shapes = [np.shape(x) if not hasattr(x, "shape") else x.shape for x in xs]

@@ -39,21 +39,19 @@ def recognised(target: Any, arrays: tuple[Any, ...]) -> str:
         raise TypeError(f"gradcheck.check takes an op, a function or a pair (f, vjp), got {type(target).__name__}")
     if entrenar.is_op(target):
         return "entrenar"
-    owners = [*_bases(target), *(type(a) for a in arrays)]
-    for owner in owners:
-        root = owner.__module__.partition(".")[0]
-        root = "jax" if root == "jaxlib" else root
+    for name in _origins(target, arrays):
+        root = {"jaxlib": "jax"}.get(name.partition(".")[0], name.partition(".")[0])
         if root in ADAPTERS and root in sys.modules:
             return root
     named = {root for module in _modules_named(target) if (root := module.__name__.partition(".")[0]) in ADAPTERS}
     return named.pop() if len(named) == 1 else "entrenar"
 
 
-def _bases(target: Any) -> tuple[type, ...]:
-    if isinstance(target, type):
-        return target.__mro__
-    own = getattr(target, "__module__", None) or ""
-    return (*type(target).__mro__, type("Owner", (), {"__module__": str(own)}))
+def _origins(target: Any, arrays: tuple[Any, ...]) -> list[str]:
+    """The modules that a target and its arguments come from, with those of their base classes."""
+    classes = target.__mro__ if isinstance(target, type) else type(target).__mro__
+    own = str(getattr(target, "__module__", None) or "")
+    return [own, *(c.__module__ for c in classes), *(type(a).__module__ for a in arrays)]
 
 
 def _modules_named(target: Any) -> list[ModuleType]:

@@ -6,7 +6,8 @@ complex arrays the two differ by conjugating the cotangent on the way in and the
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, cast
 
 import numpy as np
 
@@ -49,7 +50,14 @@ def differentiable(name: str, call: Any, names: tuple[str, ...]) -> Differentiab
     """A function of JAX arrays as gradcheck sees functions."""
     import jax
     import jax.numpy as jnp
-    from jax.experimental import enable_x64 as wide
+
+    def wide() -> AbstractContextManager[Any]:
+        """64 bits in the body; older versions of JAX keep this among the experiments."""
+        if hasattr(jax, "enable_x64"):
+            return cast("AbstractContextManager[Any]", jax.enable_x64(True))
+        from jax.experimental import enable_x64
+
+        return cast("AbstractContextManager[Any]", enable_x64())
 
     def forward(*arrays: Array) -> Arrays:
         with wide():

@@ -40,6 +40,10 @@ def same(*names, low=-3.0, high=3.0):
     return [Row(n, getattr(en, n), getattr(torch, n), one(low, high), "elementwise") for n in names]
 
 
+def whole(high):
+    return lambda rng: tuple(rng.integers(0, high, (2, 3, 4)))
+
+
 def where_args(rng):
     a, b = two(-2, 2)(rng)
     return (np.asarray(rng.random(a.shape) > 0.5), a, b)
@@ -90,6 +94,24 @@ ROWS = [
     Row("div", en.div, torch.div, two(-3, 3, 0.3, 3), "elementwise"),
     Row("pow", en.pow, torch.pow, two(0.2, 3, -2, 2), "elementwise"),
     Row("xlogy", en.xlogy, torch.xlogy, two(0.2, 3, 0.2, 3), "elementwise"),
+    Row("floor_divide", en.floor_divide, torch.floor_divide, two(-3, 3, 0.3, 3), "elementwise"),
+    Row("remainder", en.remainder, torch.remainder, two(-3, 3, 0.3, 3), "elementwise"),
+    *(
+        Row(n, getattr(en, n), getattr(torch, t), whole(8), "elementwise")
+        for n, t in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"), ("bitwise_xor", "bitwise_xor"))
+    ),
+    *(
+        Row(n, getattr(en, n), getattr(torch, n), whole(2), "elementwise")
+        for n in ("logical_and", "logical_or", "logical_xor")
+    ),
+    Row("logical_not", en.logical_not, torch.logical_not, lambda rng: (rng.integers(0, 2, (3, 4)),), "elementwise"),
+    Row("invert", en.invert, torch.bitwise_not, lambda rng: (rng.integers(0, 8, (3, 4)),), "elementwise"),
+    *(
+        Row(
+            n, getattr(en, n), getattr(torch, n), lambda rng: (np.array([1.0, np.nan, np.inf, -np.inf]),), "elementwise"
+        )
+        for n in ("isnan", "isinf", "isfinite")
+    ),
     Row("where", en.where, torch.where, where_args, "elementwise"),
     Row("clip", lambda x: en.clip(x, -1.0, 1.5), lambda x: torch.clamp(x, -1.0, 1.5), one(-3, 3), "elementwise"),
     Row("softplus", en.softplus, F.softplus, one(-10, 10), "elementwise"),
