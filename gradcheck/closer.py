@@ -16,7 +16,7 @@ from .report import Finding, Where
 NEAREST = 1e-6
 STEPS = 9  # distances looked at beyond it, each 4 times the last
 NEAR = 4  # of these distances, how many count as near by
-NEIGHBOURS = 12  # points around a kink whose slopes count as its slopes
+NEIGHBOURS = 30  # points around a kink whose slopes count as its slopes
 MARGIN = 1e-3  # of the range of slopes, granted at its ends
 
 
@@ -73,19 +73,25 @@ def _bends(left: Array, right: Array, noise: Array) -> Array:
 
 
 def _neighbouring_slopes(point: Point, line: Line, cotangent: Array, near: float) -> list[float]:
-    """Slopes along ``line`` at random points close by: their limits span the generalised gradient (Clarke 1975)."""
+    """Slopes along ``line`` at the point and at random points close by.
+
+    Their limits span the generalised gradient (Clarke, "Generalized gradients and applications", 1975).
+    """
     rng = np.random.default_rng(0)
     step = near * (1e-2 if near == NEAREST else 0.3)  # where values are coarse, not so near as to see only noise
-    slopes = []
+    slopes = [_small_slope(point, line, cotangent, step)]
     for _ in range(NEIGHBOURS):
         arrays = tuple(
             from_real(x + near * rng.uniform(-1, 1, x.size) * sizes, like)
             for x, sizes, like in zip(point.base, point.magnitudes, point.arrays, strict=True)
         )
-        path = Point(point.function, arrays).path(line)
-        slope = float(cotangent @ (path(step) - path(-step))) / (2 * step * line.length)
-        slopes += [slope] if np.isfinite(slope) else []
-    return slopes
+        slopes.append(_small_slope(Point(point.function, arrays), line, cotangent, step))
+    return [slope for slope in slopes if np.isfinite(slope)]
+
+
+def _small_slope(point: Point, line: Line, cotangent: Array, step: float) -> float:
+    path = point.path(line)
+    return float(cotangent @ (path(step) - path(-step))) / (2 * step * line.length)
 
 
 def describe(point: Point, line: Line, held: Held, at: int, label: str) -> Where:

@@ -24,7 +24,8 @@ SHRINK = 16.0
 WIDEN = 8.0
 RETREATS = 12  # shrinkings allowed only to get back into the function's domain
 NOISE_SPACING = 1e-5  # between the points that noise is read off, in first steps: no curve looks like noise
-NOISE_PLACES = (0.0, 0.6, -0.8)  # where they lie, in first steps
+NOISE_PLACES = (0.6, -0.8)  # where else than at the point itself they lie, in first steps
+NOISE_WIDER = 3  # how often the spacing is widened for values that stand still
 INNER = 1e3  # how many inner roundings the noise of an output may be
 JUMP = 1e-2  # a change by more than this part, from one such point to the next, is a jump
 TARGET = 1e-10  # a slope known to this part of itself is good enough
@@ -157,17 +158,29 @@ def noise_of(path: Path, step: float, inner: float) -> Array:
     """The noise really present in a function's values, output by output, from tables of differences.
 
     More and Wild, "Estimating computational noise", SIAM J. Sci. Comput. 33 (2011): high differences over small,
-    equal steps cancel everything smooth and leave the noise.  Three places are looked at, as values rounded to a coarse
-    grid may stand still at one of them.  A jump of the function is no noise.
+    equal steps cancel everything smooth and leave the noise.  Values rounded to a coarse grid may stand still where they
+    are looked at: so three places are, and for outputs that stand still at all of them, wider and wider steps.
 
     step: the first step of a difference.  inner: the rounding of numbers as large as the inputs; outputs that cancel to
     nothing carry noise of that size, however small they are.
     """
-    found: Array | None = None
+    spacing = step * NOISE_SPACING
+    noise, moved = _third_differences(path, 0.0, spacing, inner)
     for place in NOISE_PLACES:
-        values = np.stack([path(step * (place + NOISE_SPACING * k)) for k in range(-2, 3)])
-        third = np.abs(np.diff(values, n=3, axis=0)).max(axis=0) / 3
-        jump = ~(third <= np.maximum(JUMP * np.abs(values).max(axis=0), INNER * inner))
-        noise = np.where(jump, 0.0, third)
-        found = noise if found is None else np.maximum(found, noise)
-    return np.zeros(0) if found is None else found
+        there, moved_there = _third_differences(path, step * place, spacing, inner)
+        noise, moved = np.maximum(noise, there), moved | moved_there
+    for _ in range(NOISE_WIDER):
+        if moved.all():
+            break
+        spacing *= SHRINK
+        wider, moved_now = _third_differences(path, 0.0, spacing, inner)
+        noise, moved = np.where(moved, noise, wider), moved | moved_now
+    return noise
+
+
+def _third_differences(path: Path, place: float, spacing: float, inner: float) -> tuple[Array, Array]:
+    """The noise seen in five values around ``place``, and which outputs moved at all; a jump is no noise."""
+    values = np.stack([path(place + spacing * k) for k in range(-2, 3)])
+    third = np.abs(np.diff(values, n=3, axis=0)).max(axis=0) / 3
+    quiet = third <= np.maximum(JUMP * np.abs(values).max(axis=0), INNER * inner)
+    return np.where(quiet, third, 0.0), np.asarray(np.ptp(values, axis=0) > 0)

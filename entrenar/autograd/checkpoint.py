@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,30 @@ def _or_zeros(d: Any, p: Any) -> Any:
 SEGMENT = _Segment()
 
 
-def checkpoint(fn: Callable[..., Any], *args: Any, context: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+def _train_modes(fn: Any) -> list[tuple[Any, bool]]:
+    """(module, training) of a module, or of the one whose method ``fn`` is; known by its ``modules()``, from above."""
+    owner: Any = fn if hasattr(fn, "modules") else getattr(fn, "__self__", None)
+    return [(m, m.training) for m in owner.modules()] if hasattr(owner, "modules") else []
+
+
+@contextmanager
+def _as_it_was(modes: list[tuple[Any, bool]]) -> Iterator[None]:
+    """Run the body with these train modes, and put back those of now."""
+    now = [(m, m.training) for m, _ in modes]
+    for m, training in modes:
+        object.__setattr__(m, "training", training)
+    try:
+        yield
+    finally:
+        for m, training in now:
+            object.__setattr__(m, "training", training)
+
+
+def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """``fn(*args, **kwargs)``, without keeping what it saved: backward runs it again.
 
-    Random, grad, autocast and backend modes are restored for the second run; ``context`` makes a context manager that
-    restores anything else (Module passes its train modes).  Tensors captured by ``fn`` get their gradients too.
+    Random, grad, autocast and backend modes are restored for the second run, and the train modes of ``fn`` if it is a
+    module or a module's method.  Tensors captured by ``fn`` get their gradients too.
     """
     m = mode()
     if not m.grad:
@@ -76,18 +96,14 @@ def checkpoint(fn: Callable[..., Any], *args: Any, context: Callable[[], Any] | 
     edges = tuple(
         dict.fromkeys(p for n in inner for p in n.parents if p is not None and (isinstance(p, Tensor) or p.seq < start))
     )
-    enter = context() if context is not None else None
+    modes = _train_modes(fn)
 
     def recompute() -> tuple[Tensor, ...]:
         now = default_generator.state()
         default_generator.set_state(before)
         try:
-            with restored(m), Changed(grad=True):
-                if enter is None:
-                    again = fn(*args, **kwargs)
-                else:
-                    with enter:
-                        again = fn(*args, **kwargs)
+            with restored(m), Changed(grad=True), _as_it_was(modes):
+                again = fn(*args, **kwargs)
         finally:
             default_generator.set_state(now)
         return again if isinstance(again, tuple) else (again,)

@@ -56,8 +56,9 @@ def build(op: Any) -> None:
         space["_rule"] = op.joint and op.joint[0]
         exec(compile(pull_source(op), f"<pullback of {op.key}>", "exec"), space)
         op.pull = space.pop("pull")
-    op.call.__code__ = made.__code__
+    # the code last: another thread may be in the middle of the same first call, and the boot code needs no defaults
     op.call.__defaults__, op.call.__kwdefaults__ = made.__defaults__, made.__kwdefaults__
+    op.call.__code__ = made.__code__
 
 
 def source(fn: Any) -> str:

@@ -153,7 +153,6 @@ def _rebuild(key: str) -> None:
     """Kernels of an op came or went: generate its call anew at the next use."""
     if key in OPS:
         call = OPS[key]
-        call.__defaults__ = call.__kwdefaults__ = None
         call.__code__ = boot_code()
 
 

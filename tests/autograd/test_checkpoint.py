@@ -139,3 +139,18 @@ def test_function_that_returns_the_wrong_count_or_no_tensor():
     x = en.tensor(X, requires_grad=True)
     with pytest.raises(TypeError, match="tuple of 2 cotangents, got 1"):
         Wrong.apply(x, x).sum().backward()
+
+
+def test_train_modes_are_restored():
+    layer = en.nn.Sequential(en.nn.Linear(4, 4), en.nn.Dropout(0.5))
+    x = en.tensor(X.astype(np.float32), requires_grad=True)
+    en.manual_seed(1)
+    layer(x).sum().backward()
+    plain = x.grad.data.copy()
+    x.grad = None
+    en.manual_seed(1)
+    y = en.checkpoint(layer, x).sum()
+    layer.eval()
+    y.backward()
+    assert np.array_equal(x.grad.data, plain)
+    assert not layer.training
