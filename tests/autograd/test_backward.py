@@ -1,6 +1,7 @@
 """Walking the tape: every node once, ownership of gradients, freed graphs, cotangents (cases 13-22)."""
 
 import gc
+import tracemalloc
 import warnings
 import weakref
 from collections import deque
@@ -247,3 +248,15 @@ def test_fan_out_with_tuple_outputs_and_unused_parts():
     (a * a).sum().backward()
     assert x.grad.tolist() == [2, 4, 0, 0]
     assert b.requires_grad
+
+
+@pytest.mark.parametrize("op", [en.add, en.mul, en.maximum, en.exp, en.tanh], ids=lambda op: op.__name__)
+def test_an_elementwise_op_allocates_its_output_and_nothing_else(op):
+    x = en.tensor(np.ones(1_000_000), requires_grad=True)
+    args = [x] * len(op.op.inputs)
+    op(*args)  # generates its call
+    tracemalloc.start()
+    y = op(*args)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.01 * y.nbytes
