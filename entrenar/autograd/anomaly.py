@@ -13,7 +13,7 @@ import numpy as np
 from ..array import AnomalyError, is_float
 from .modes import Changed
 from .tape import Node
-from .tensor import Tensor, raw
+from .tensor import raw
 
 
 class Anomaly:
@@ -92,6 +92,3 @@ def detect_anomaly() -> Changed:
     Raises AnomalyError in backward, naming the op, file:line, shape and indices.
     """
     return Changed(anomaly=Anomaly())
-
-
-__all__ = ["Anomaly", "Tensor", "describe", "detect_anomaly"]

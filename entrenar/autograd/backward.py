@@ -182,7 +182,7 @@ def run(
             g = cot.pop(node, None)
             if g is None:
                 continue
-            if g.__class__ is np.float64 or g.__class__ is np.float32:
+            if g.__class__ is not np.ndarray and isinstance(g, np.generic):  # a sum of 0-d cotangents
                 g = np.asarray(g)
             if hooked and id(node) in HOOKS:
                 g = call_hooks(node, g)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..array import GraphError, xp
+from ..array import xp
 from .backward import run
 from .linear import identity
 from .modes import Changed, mode
@@ -219,4 +219,4 @@ def _shape(y: Any) -> str:
     return f"shape {y.shape}" if isinstance(y, Tensor) else type(y).__name__
 
 
-__all__ = ["GraphError", "grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "pullback_of", "value_and_grad", "vjp"]
+__all__ = ["grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "pullback_of", "value_and_grad", "vjp"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..array import Array, DType, as_array, device_of, is_float
-from .tape import Hook, Node, hooks_of, version, wrote
+from .tape import Hook, hooks_of, version, wrote
 
 
 class Tensor:
@@ -227,6 +227,3 @@ def settle(y: Any) -> Any:
     if isinstance(y, tuple):
         return tuple(settle(v) for v in y)
     return y if hasattr(y, "shape") and not isinstance(y, np.generic) else np.asarray(y)
-
-
-__all__ = ["Node", "Tensor", "at_edge", "edge_of", "raw", "settle"]
