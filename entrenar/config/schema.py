@@ -90,6 +90,7 @@ class TrainingConfig(Section):
     save_every: Positive = 100
     keep: Positive = 3
     log_every: Positive = 10
+    threads: Positive | None = None  # of BLAS and kernels; None leaves the libraries' own choice
     sample: SampleConfig = SampleConfig()
 
 

@@ -13,6 +13,7 @@ from ..array import Array, manual_seed
 from ..config import Config, dump_config, load_config
 from ..data import CharTokenizer, NGram, TextFiles, TokenBatches, Windows, read_texts
 from ..io import ConfigError, DataError
+from ..kernels.threads import set_num_threads
 from ..models import build, stream
 from ..nn import Module
 from ..optim import OPTIMIZERS, Optimizer, decay_groups, run_schedule
@@ -123,6 +124,8 @@ def prepare(config: Config, output: Path | str | None = None, callbacks: Sequenc
     tokenizer = CharTokenizer.train([files.train_text])
     _check_prompt(config, tokenizer)
     train, held_out = tokenizer.encode(files.train_text), tokenizer.encode(files.held_out_text)
+    if training.threads is not None:
+        set_num_threads(training.threads)
     manual_seed(training.seed)
     model = build_model(config, tokenizer.vocab_size)
     optimizer = build_optimizer(config, model)
