@@ -23,9 +23,9 @@ BLOCKS = 4  # a block that does not settle is tried again from a sixteenth of it
 SHRINK = 16.0
 WIDEN = 8.0
 RETREATS = 12  # shrinkings allowed only to get back into the function's domain
-NOISE_SPACING = 1e-5  # between the points that noise is read off, in first steps: no curve looks like noise
-NOISE_PLACES = (0.6, -0.8)  # where else than at the point itself they lie, in first steps
-NOISE_WIDER = 3  # how often the spacing is widened for values that stand still
+NOISE_SPACING = 1e-8  # between the points that noise is read off, in first steps: no curve or kink looks like noise
+NOISE_PLACES = (0.35, 0.6, -0.8)  # where they lie, in first steps: not at the point, which may be a kink
+NOISE_WIDER = 6  # how often the spacing is widened for values that stand still
 INNER = 1e3  # how many inner roundings the noise of an output may be
 JUMP = 1e-2  # a change by more than this part, from one such point to the next, is a jump
 TARGET = 1e-10  # a slope known to this part of itself is good enough
@@ -154,26 +154,26 @@ def extrapolate(path: Path, step: float, noise: Noise) -> Slope | None:
     return Slope(value, bar, step, settled, noisy and settled)
 
 
-def noise_of(path: Path, step: float, inner: float) -> Array:
+def noise_of(path: Path, step: float, inner: float, *, widen: bool) -> Array:
     """The noise really present in a function's values, output by output, from tables of differences.
 
     More and Wild, "Estimating computational noise", SIAM J. Sci. Comput. 33 (2011): high differences over small,
-    equal steps cancel everything smooth and leave the noise.  Values rounded to a coarse grid may stand still where they
-    are looked at: so three places are, and for outputs that stand still at all of them, wider and wider steps.
+    equal steps cancel everything smooth and leave the noise.  Values rounded to a coarse grid may stand still where
+    they are looked at: so three places are, and for outputs that stand still at all of them, wider and wider steps.
 
     step: the first step of a difference.  inner: the rounding of numbers as large as the inputs; outputs that cancel to
-    nothing carry noise of that size, however small they are.
+    nothing carry noise of that size, however small they are.  widen: whether an output that stands still may do so
+    because it is coarse; along a single coordinate it is rather that it does not depend on it.
     """
     spacing = step * NOISE_SPACING
-    noise, moved = _third_differences(path, 0.0, spacing, inner)
-    for place in NOISE_PLACES:
-        there, moved_there = _third_differences(path, step * place, spacing, inner)
-        noise, moved = np.maximum(noise, there), moved | moved_there
-    for _ in range(NOISE_WIDER):
+    tables = [_third_differences(path, step * place, spacing, inner) for place in NOISE_PLACES]
+    noise = np.max([seen for seen, _ in tables], axis=0)
+    moved = np.any([changed for _, changed in tables], axis=0)
+    for _ in range(NOISE_WIDER if widen else 0):
         if moved.all():
             break
         spacing *= SHRINK
-        wider, moved_now = _third_differences(path, 0.0, spacing, inner)
+        wider, moved_now = _third_differences(path, step * NOISE_PLACES[0], spacing, inner)
         noise, moved = np.where(moved, noise, wider), moved | moved_now
     return noise
 

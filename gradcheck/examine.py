@@ -108,11 +108,11 @@ def _point(function: Differentiable, given: Arrays, step: float | None) -> tuple
 def _precision_notes(point: Point, given: Arrays, twin: bool) -> tuple[str, ...]:
     """What coarse dtypes mean for the check."""
     dtypes = ", ".join(sorted({str(a.dtype) for a in given}))
+    coarse = f"values are as coarse as {point.eps:.1g}: nothing finer than about that can be seen"
+    seen = (coarse,) if point.eps > COARSE else ()
     if twin:
-        return (f"inputs are {dtypes}: compared in float64, and in {dtypes} for dtype and rough size",)
-    if point.eps > COARSE:
-        return (f"values are as coarse as {point.eps:.1g}: nothing finer than about that can be seen",)
-    return ()
+        return (f"inputs are {dtypes}: compared in float64, and in {dtypes} for dtype and rough size", *seen)
+    return seen
 
 
 def _probe(

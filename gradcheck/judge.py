@@ -12,8 +12,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from .arrays import Array, coordinates_of, to_real
-from .closer import describe, kink_finding, locate, precision_finding, sides_of
+from .closer import describe, kink_finding, locate, precision_finding
 from .compare import Held, hold
+from .kinks import sides_of
 from .reference import InputReference, Line, Point, along, joined
 from .report import Finding, Where
 
@@ -119,6 +120,8 @@ def _coordinate(
         return "unclear"  # the two agree within the noise of the function's values
     where = describe(point, line, looked, 0, trial.label)
     sides = sides_of(point, line, trial.cotangent, used=closer.steps[0])
+    if beyond and sides.support(float(looked.analytic[0]), float(looked.numeric[0])):
+        return "unclear"
     excused = sides.allows(float(looked.analytic[0]))
     if beyond and not (sides.kink and excused):
         result.wrong.append(where)

@@ -80,11 +80,11 @@ class Point:
             moved = (from_real(x + t * d, a) for x, d, a in zip(self.base, directions, self.arrays, strict=True))
             return pack(self.function.forward(*moved))
 
-        return noise_of(path, first_step(self.dtype_eps), self.inner_rounding)
+        return noise_of(path, first_step(self.dtype_eps), self.inner_rounding, widen=True)
 
     def noise_along(self, line: Line) -> Array:
         """The noise of the outputs along ``line``."""
-        return np.maximum(self.noise, noise_of(self.path(line), first_step(self.eps), self.inner_rounding))
+        return np.maximum(self.noise, noise_of(self.path(line), first_step(self.eps), self.inner_rounding, widen=False))
 
     @property
     def inner_rounding(self) -> float:

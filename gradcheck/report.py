@@ -38,7 +38,9 @@ GRAVITY: tuple[Verdict, ...] = (
     "precision-limited",
     "pass",
 )
-SHOWN = 3  # findings printed in full
+SHOWN = 2  # findings printed in full
+COVERED = 4  # inputs whose coverage is printed
+LENGTH = 25  # lines; what is found comes first, then what was compared, then notes as far as there is room
 WIDTH = 116
 
 
@@ -161,7 +163,12 @@ class Report:
         return [*dict.fromkeys(self.notes), *warned]
 
     def __str__(self) -> str:
-        return "\n".join(_wrapped(self._lines()))
+        lines = _wrapped(self._lines())
+        coverage = [f"  {line}" for line in dict.fromkeys(self.coverage)][:COVERED]
+        for extra in [*coverage, *(f"  note: {note}" for note in self.all_notes())]:
+            more = _wrapped([extra])
+            lines += more if len(lines) + len(more) <= LENGTH else []
+        return "\n".join(lines)
 
     def _lines(self) -> list[str]:
         kind = self.kind
@@ -179,8 +186,6 @@ class Report:
             f"  compared: {self.checks} numbers{several} ({orders or 'none'}); "
             f"worst relative error {self.worst:.1e}; seed {self.seed}"
         )
-        lines += [f"  {line}" for line in dict.fromkeys(self.coverage)][:4]
-        lines += [f"  note: {note}" for note in self.all_notes()[:4]]
         return lines
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,10 +8,14 @@ from gradcheck.differences import Noise, noise_of, slope_along
 
 DOUBLE = float(np.finfo(float).eps)
 CURVES = {
-    "sin": (np.sin, np.cos, 0.7), "exp": (np.exp, np.exp, 3.0), "log": (np.log, lambda x: 1 / x, 0.02),
-    "reciprocal": (lambda x: 1 / x, lambda x: -1 / x**2, -4.0), "fast": (lambda x: np.sin(40 * x), lambda x: 40 * np.cos(40 * x), 1.3),
-    "square": (np.square, lambda x: 2 * x, 1e5), "narrow": (lambda x: np.tanh(50 * x), lambda x: 50 / np.cosh(50 * x) ** 2, 0.1),
-}  # fmt: skip
+    "sin": (np.sin, np.cos, 0.7),
+    "exp": (np.exp, np.exp, 3.0),
+    "log": (np.log, lambda x: 1 / x, 0.02),
+    "reciprocal": (lambda x: 1 / x, lambda x: -1 / x**2, -4.0),
+    "fast": (lambda x: np.sin(40 * x), lambda x: 40 * np.cos(40 * x), 1.3),
+    "square": (np.square, lambda x: 2 * x, 1e5),
+    "narrow": (lambda x: np.tanh(50 * x), lambda x: 50 / np.cosh(50 * x) ** 2, 0.1),
+}
 
 
 @pytest.mark.parametrize("name", CURVES)
@@ -44,15 +48,15 @@ def test_a_kink_near_by_is_stepped_below():
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_noise_is_measured(dtype):
     eps = float(np.finfo(dtype).eps)
-    noise = noise_of(lambda t: np.sin(np.array([1.0, 0.3]) + t).astype(dtype).astype(float), 0.5, DOUBLE)
+    noise = noise_of(lambda t: np.sin(np.array([1.0, 0.3]) + t).astype(dtype).astype(float), 0.5, DOUBLE, widen=True)
     assert (noise > eps / 30).all()
     assert (noise < 3 * eps).all()
 
 
 def test_smooth_curves_and_jumps_are_no_noise():
-    smooth = noise_of(lambda t: np.array([np.exp(3 + t), 1 / (1 + t)]), 0.05, DOUBLE)
+    smooth = noise_of(lambda t: np.array([np.exp(3 + t), 1 / (1 + t)]), 0.05, DOUBLE, widen=True)
     assert (smooth < 1e-13).all()
-    jump = noise_of(lambda t: np.array([np.floor(2 + t)]), 0.05, DOUBLE)
+    jump = noise_of(lambda t: np.array([np.floor(2 + t)]), 0.05, DOUBLE, widen=True)
     assert jump[0] == 0
 
 

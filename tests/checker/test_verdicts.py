@@ -129,6 +129,36 @@ def test_the_same_seed_gives_the_same_report():
     assert str(gradcheck.check(wrong, X, seed=3)) != str(gradcheck.check(wrong, X, seed=4))
 
 
+def test_a_report_is_a_note_and_no_dump():
+    many = [np.asarray(RNG.normal(size=(3, 3))) for _ in range(9)]
+    wrong = (lambda *xs: sum(np.sin(x) for x in xs), lambda g, *xs: tuple(g * np.cos(x).T for x in xs))
+    text = str(gradcheck.check(wrong, *many))
+    assert len(text.splitlines()) <= 25
+    assert max(map(len, text.splitlines())) <= 120
+    assert "more findings like these" in text
+    for word in (
+        "input 0 (xs[0]), shape (3, 3), element (",
+        "analytic",
+        "numeric",
+        "+-",
+        "suspected:",
+        "try:",
+        "compared:",
+    ):
+        assert word in text
+
+
+def test_ties_are_kinks_even_where_no_coordinate_bends_alone():
+    def vjp(g, x):
+        d = np.empty_like(x)
+        d[np.argsort(x, kind="stable")] = g
+        return d
+
+    x = np.array([2.0, 0.0, 0.0, 0.0, 1.0, 2.0, 1.0, 0.0, 1.0])
+    assert gradcheck.check((np.sort, vjp), x, seed=2).verdict == "kink"
+    assert gradcheck.check((np.sort, lambda g, x: 2 * vjp(g, x)), x, seed=2).verdict == "wrong"
+
+
 def test_smooth_functions_are_compared_to_nine_digits():
     smooth = ["mul", "div", "matmul", "tanh", "softmax", "layer_norm", "logsumexp", "exp", "log", "inv", "abs fft"]
     for name in smooth:
