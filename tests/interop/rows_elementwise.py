@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -94,7 +96,7 @@ ROWS = [
     Row("div", en.div, torch.div, two(-3, 3, 0.3, 3), "elementwise"),
     Row("pow", en.pow, torch.pow, two(0.2, 3, -2, 2), "elementwise"),
     Row("xlogy", en.xlogy, torch.xlogy, two(0.2, 3, 0.2, 3), "elementwise"),
-    Row("floor_divide", en.floor_divide, torch.floor_divide, two(-3, 3, 0.3, 3), "elementwise"),
+    Row("floor_divide", en.floor_divide, partial(torch.div, rounding_mode="floor"), two(-3, 3, 0.3, 3), "elementwise"),
     Row("remainder", en.remainder, torch.remainder, two(-3, 3, 0.3, 3), "elementwise"),
     *(
         Row(n, getattr(en, n), getattr(torch, t), whole(8), "elementwise")
