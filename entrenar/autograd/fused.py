@@ -79,7 +79,10 @@ class Fused(Op):
         node = Node()
         node.op, node.seq, node.scope, node.parents = self, next_seq(), m.scope, parents
         dropped = kernel.drops if kernel else ()
-        kept = tuple(_Dropped(v) if x in dropped else v for x, v in zip(self.names(values), values, strict=True))
+        kept = tuple(
+            _Dropped(v) if x in dropped and v is not None else v
+            for x, v in zip(self.names(values), values, strict=True)
+        )
         node.saved = (kept, _Hints(kernel.backend if kernel else "", hints))
         node.keywords = tuple(keywords[k] for k in self.keywords)
         if m.anomaly is not None:
