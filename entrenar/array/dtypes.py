@@ -42,6 +42,16 @@ def wide(x: Array) -> Array:
     return x.astype(FLOAT32) if is_low(x.dtype) else x
 
 
+def floats(x: Array) -> Array:
+    """``wide``, and integers and booleans in float64: for what is a float whatever goes in."""
+    return x.astype(FLOAT64) if x.dtype.kind in "biu" else wide(x)
+
+
+def rounded(y: Array, dtype: DType) -> Array:
+    """``y`` rounded once to the dtype of what went in; what was computed from integers stays the float it is."""
+    return y if dtype.kind in "biu" else y.astype(dtype, copy=False)
+
+
 def as_dtype(dtype: Any) -> DType:
     """A NumPy dtype from a dtype, a type or a name; ``"bfloat16"`` and ``"bf16"`` are known.
 

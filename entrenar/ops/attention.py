@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, Generator, nearest, wide, xp
+from ..array import Array, Generator, floats, nearest, rounded, xp
 from ..autograd.fused import fused
 from ..autograd.modes import Changed, mode
 from ..autograd.primitive import primitive
@@ -99,7 +99,7 @@ def attention(
         q, k, v = _grouped(q, heads), shape.expand_dims(k, -3), shape.expand_dims(v, -3)
         mask, keep = (a if a is None or a.ndim < 3 else _grouped(a, heads) for a in (mask, keep))
     dtype = np.result_type(q.dtype, k.dtype, v.dtype)
-    q, k, v = wide(q), wide(k), wide(v)
+    q, k, v = floats(q), floats(k), floats(v)
     scores = linalg.matmul(q * scale, shape.swapaxes(k, -1, -2))
     seen = visible(rows, keys, causal, window, offset)
     if mask is not None and raw(mask).dtype.kind == "b":
@@ -234,7 +234,7 @@ def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     cos, sin: (..., n), broadcast to x's leading axes; the first 2n elements turn, the rest stays.  A pair is
     (i, i + n), or (2i, 2i + 1) if ``interleaved``.
     """
-    v = wide(x)
+    v = floats(x)
     cos, sin = cos.astype(v.dtype, copy=False), sin.astype(v.dtype, copy=False)
     n = cos.shape[-1]
     first, second = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if interleaved else (slice(0, n), slice(n, 2 * n))
@@ -243,7 +243,7 @@ def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     y[..., 2 * n :] = v[..., 2 * n :]
     y[..., first] = a * cos - b * sin
     y[..., second] = b * cos + a * sin
-    return y.astype(x.dtype, copy=False)
+    return rounded(y, x.dtype)
 
 
 def rotary_tables(positions: Array, dims: int, base: float = 10000.0) -> tuple[Array, Array]:

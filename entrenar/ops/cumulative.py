@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..array import Array, wide, xp
+from ..array import Array, floats, rounded, wide, xp
 from ..autograd import primitive
 from ..autograd.linear import scale
 from ..autograd.samples import LAYOUTS, Draw, Sample, Samples, calls, edge, edges, reals
@@ -108,4 +108,4 @@ def _softened(g: Array, x: Array, y: Array, axis: int) -> Array:
 )
 def logcumsumexp(x: Array, axis: int = 0) -> Array:
     """log of the running sum of exp(x) along ``axis``, without overflow; a prefix of all -inf stays -inf."""
-    return np.logaddexp.accumulate(wide(x), axis=_axis(x, axis, "logcumsumexp")).astype(x.dtype, copy=False)
+    return rounded(np.logaddexp.accumulate(floats(x), axis=_axis(x, axis, "logcumsumexp")), x.dtype)

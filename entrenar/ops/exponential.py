@@ -72,7 +72,7 @@ def cosh(x: Array) -> Array:
     return np.cosh(x)
 
 
-@primitive(vjp=dict(x=lambda g, y: g * (1.0 - y * y)), samples=unary(reals()))
+@primitive(vjp=dict(x=lambda g, y: g * ((1.0 - y) * (y + 1.0))), samples=unary(reals()))  # y * y would be rounded
 def tanh(x: Array) -> Array:
     """Hyperbolic tangent."""
     return np.tanh(x)
@@ -109,8 +109,8 @@ def atanh(x: Array) -> Array:
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
     small = np.exp(-np.abs(x))
-    one = np.ones((), x.dtype)
-    return np.where(x >= 0, one, small) / (one + small)
+    small = small / (small + 1)
+    return np.where(x >= 0, 1 - small, small)  # small is at most 1/2: nothing cancels
 
 
 @primitive(

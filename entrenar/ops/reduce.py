@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, wide
+from ..array import Array, floats, rounded, wide, xp
 from ..autograd import fused, primitive
-from ..autograd.linear import broadcast_to, scale
+from ..autograd.linear import broadcast_to, cast, scale
 from ..autograd.samples import LAYOUTS, Draw, Rng, Sample, Samples, calls, distinct, edge, edges, reals
 from ..autograd.tensor import raw
 from . import cumulative, elementwise as E, exponential, shape as S
@@ -207,24 +207,48 @@ def _freedom(x: Array, axis: Axis, ddof: float, name: str) -> float:
     return nan
 
 
-def _deviation(x: Array, axis: Axis) -> Array:
-    return x - mean(x, axis, True)
+def _centered(v: Array, axes: tuple[int, ...]) -> Array:
+    """v minus its mean over axes: an exact 0 where all are equal, though their mean, rounded, may be another number."""
+    m = v.mean(axis=axes, keepdims=True)
+    d = v - m
+    first = v[tuple(slice(0, 1) if i in axes else slice(None) for i in range(v.ndim))]
+    if (np.abs(first - m) <= np.abs(m) * (np.finfo(v.dtype).eps * count(v.shape, axes))).any():
+        d = xp(v).where((v == first).all(axis=axes, keepdims=True), v.dtype.type(0), d)
+    return d
+
+
+@primitive(
+    vjp=dict(x=lambda g, axis: centered(g, axis=axis)),
+    samples=calls(
+        *(
+            lambda rng, axis=axis: Sample((rng.normal(size=(2, 3, 2)),), {"axis": axis}, f"axis {axis}")
+            for axis in (None, 1, (0, 2))
+        ),
+        lambda rng: Sample((rng.normal(size=(0, 3)),), {"axis": 1}, "empty"),
+        lambda rng: Sample((rng.normal(size=(4, 6)).T[::-2, ::2],), {"axis": 0}, "strided"),
+    )
+    + edges(edge([0.1, 0.1, 0.1], axis=0, value=[0.0, 0.0, 0.0], label="constant")),
+)
+def centered(x: Array, *, axis: Axis) -> Array:
+    """x minus its mean over ``axis``: a symmetric linear map, its own transpose."""
+    v = floats(x)
+    return rounded(_centered(v, axes_of(axis, x.ndim, "centered")) if v.size else v, x.dtype)
 
 
 def _variance(x: Array, axis: Axis, ddof: float, keepdims: bool, name: str) -> Array:
     axes = axes_of(axis, x.ndim, name)
     left = _freedom(x, axis, ddof, name)
-    v = wide(x)
+    v = floats(x)
     if count(x.shape, axis) == 0:
         return v.sum(axis=axes, keepdims=keepdims) + nan
-    d = v - v.mean(axis=axes, keepdims=True)
+    d = _centered(v, axes) if v.size else v
     return np.multiply(d, d).sum(axis=axes, keepdims=keepdims) / left
 
 
 @primitive(
     vjp=dict(
         x=lambda g, x, axis, ddof, keepdims: (
-            restore(g * (2.0 / (count(x.shape, axis) - ddof)), x.shape, axis, keepdims) * _deviation(x, axis)
+            restore(g * (2.0 / (count(x.shape, axis) - ddof)), x.shape, axis, keepdims) * centered(x, axis=axis)
         )
     ),
     samples=reduced(reals(), empty=False)
@@ -233,13 +257,13 @@ def _variance(x: Array, axis: Axis, ddof: float, keepdims: bool, name: str) -> A
 )
 def var(x: Array, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Array:
     """Variance over ``axis``, of the population (ddof 0) unless given; NaN and a warning without degrees of freedom."""
-    return _variance(x, axis, ddof, keepdims, "var").astype(x.dtype, copy=False)
+    return rounded(_variance(x, axis, ddof, keepdims, "var"), x.dtype)
 
 
 @primitive(
     vjp=dict(
         x=lambda g, x, y, axis, ddof, keepdims: scale(
-            _deviation(x, axis), restore(g / (y * float(count(x.shape, axis) - ddof)), x.shape, axis, keepdims)
+            centered(x, axis=axis), restore(g / (y * float(count(x.shape, axis) - ddof)), x.shape, axis, keepdims)
         )
     ),
     samples=Samples(
@@ -249,7 +273,7 @@ def var(x: Array, axis: Axis = None, ddof: float = 0, keepdims: bool = False) ->
 )
 def std(x: Array, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Array:
     """Standard deviation over ``axis``, of the population (ddof 0) unless given; derivative 0 at constants."""
-    return np.sqrt(_variance(x, axis, ddof, keepdims, "std")).astype(x.dtype, copy=False)
+    return rounded(np.sqrt(_variance(x, axis, ddof, keepdims, "std")), x.dtype)
 
 
 @primitive(
@@ -262,10 +286,8 @@ def std(x: Array, axis: Axis = None, ddof: float = 0, keepdims: bool = False) ->
 )
 def norm_2(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Euclidean norm over ``axis``; derivative 0 at a zero vector."""
-    v = wide(x)
-    return np.sqrt(np.multiply(v, v).sum(axis=axes_of(axis, x.ndim, "norm"), keepdims=keepdims)).astype(
-        x.dtype, copy=False
-    )
+    v = floats(x)
+    return rounded(np.sqrt(np.multiply(v, v).sum(axis=axes_of(axis, x.ndim, "norm"), keepdims=keepdims)), x.dtype)
 
 
 @primitive(
@@ -279,8 +301,8 @@ def norm_2(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 )
 def norm_p(x: Array, *, p: float, axis: Axis = None, keepdims: bool = False) -> Array:
     """(sum |x|**p)**(1/p) over ``axis``; derivative 0 at a zero vector."""
-    powers = np.power(np.abs(wide(x)), p).sum(axis=axes_of(axis, x.ndim, "norm"), keepdims=keepdims)
-    return np.power(powers, 1.0 / p).astype(x.dtype, copy=False)
+    powers = np.power(np.abs(floats(x)), p).sum(axis=axes_of(axis, x.ndim, "norm"), keepdims=keepdims)
+    return rounded(np.power(powers, 1.0 / p), x.dtype)
 
 
 @fused(
@@ -326,7 +348,9 @@ def norm(x: Array, ord: float | str | None = None, axis: Axis = None, keepdims: 
 )
 def normalize(x: Array, axis: int = -1, eps: float = 1e-12) -> Array:
     """x / max(norm(x), eps) along ``axis``; at 0 the value is 0 and the gradient that of x / eps."""
-    return x / E.maximum(norm_2(x, axis, True), eps)
+    v = wide(x)  # in float16 the square of a small norm is 0, and so is eps
+    y = v / E.maximum(norm_2(v, axis, True), eps)
+    return y if v.dtype == x.dtype else cast(y, dtype=x.dtype)
 
 
 @primitive(
@@ -341,11 +365,9 @@ def normalize(x: Array, axis: int = -1, eps: float = 1e-12) -> Array:
 def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """log(sum(exp(x))) over ``axis``, without overflow.  All -inf: value -inf, gradient 0."""
     axes = axes_of(axis, x.ndim, "logsumexp")
-    v = wide(x)
+    v = floats(x)
     m = np.maximum.reduce(v, axis=axes, keepdims=True, initial=-inf)
     m = np.where(np.isfinite(m), m, np.zeros((), v.dtype))
     with np.errstate(divide="ignore"):
         y = np.log(np.exp(v - m).sum(axis=axes, keepdims=True)) + m
-    return (y if keepdims else y.reshape([n for i, n in enumerate(x.shape) if i not in axes])).astype(
-        x.dtype, copy=False
-    )
+    return rounded(y if keepdims else y.reshape([n for i, n in enumerate(x.shape) if i not in axes]), x.dtype)

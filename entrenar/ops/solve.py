@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, wide
+from ..array import Array, floats, rounded, wide
 from ..autograd import primitive
 from ..autograd.samples import Sample, Samples, calls, strided
 from ..autograd.tensor import raw
@@ -18,7 +18,7 @@ __all__ = ["cholesky", "det", "inv", "slogdet", "solve"]
 def _square(x: Array, name: str) -> Array:
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise np.linalg.LinAlgError(f"{name}: expected square matrices in the last two axes, got shape {x.shape}")
-    return wide(x)
+    return floats(x)
 
 
 def _call(name: str, function: Any, *args: Array) -> Any:
@@ -51,7 +51,7 @@ def _matrices(make: Any) -> Samples:
 @primitive(vjp=dict(x=lambda g, y: -linalg.matmul(linalg.matmul(_swap(y), g), _swap(y))), samples=_matrices(_regular))
 def inv(x: Array) -> Array:
     """Inverse of square matrices.  Raises LinAlgError for a singular one."""
-    return _call("inv", np.linalg.inv, _square(x, "inv")).astype(x.dtype, copy=False)
+    return rounded(_call("inv", np.linalg.inv, _square(x, "inv")), x.dtype)
 
 
 def _solve_pull(g: Array, a: Array, b: Array, y: Array, needs: tuple[bool, bool]) -> tuple[Any, Any]:
@@ -79,7 +79,7 @@ def _solve_pull(g: Array, a: Array, b: Array, y: Array, needs: tuple[bool, bool]
 def solve(a: Array, b: Array) -> Array:
     """x with a x = b; b is a vector if 1-d, else matrices, batches broadcast.  Raises LinAlgError for a singular a."""
     dtype = np.result_type(a, b)
-    return _call("solve", np.linalg.solve, _square(a, "solve"), wide(b)).astype(dtype, copy=False)
+    return rounded(_call("solve", np.linalg.solve, _square(a, "solve"), floats(b)), dtype)
 
 
 def _cofactors(x: Array, y: Array) -> Array:
@@ -108,14 +108,14 @@ def _cofactors(x: Array, y: Array) -> Array:
 )
 def det(x: Array) -> Array:
     """Determinants; the derivative is the cofactor matrix, also of singular matrices."""
-    return np.asarray(np.linalg.det(_square(x, "det"))).astype(x.dtype, copy=False)
+    return rounded(np.asarray(np.linalg.det(_square(x, "det"))), x.dtype)
 
 
 @primitive(vjp=dict(x=lambda g, x: _slogdet_pull(g[1], x)), samples=_matrices(_regular))
 def slogdet(x: Array) -> tuple[Array, Array]:
     """(sign, log |det|); the sign is constant.  The gradient is x^-T: LinAlgError for a singular matrix."""
     sign, logabs = np.linalg.slogdet(_square(x, "slogdet"))
-    return np.asarray(sign).astype(x.dtype), np.asarray(logabs).astype(x.dtype)
+    return rounded(np.asarray(sign), x.dtype), rounded(np.asarray(logabs), x.dtype)
 
 
 def _slogdet_pull(g: Array, x: Array) -> Array:
@@ -143,4 +143,4 @@ def _positive(rng: np.random.Generator, *shape: int) -> Array:
 def cholesky(x: Array) -> Array:
     """Lower L with L L^T = (x + x^T)/2 (x itself if symmetric).  Raises LinAlgError if not positive definite."""
     v = _square(x, "cholesky")
-    return _call("cholesky", np.linalg.cholesky, (v + np.swapaxes(v, -1, -2)) * 0.5).astype(x.dtype, copy=False)
+    return rounded(_call("cholesky", np.linalg.cholesky, (v + np.swapaxes(v, -1, -2)) * 0.5), x.dtype)

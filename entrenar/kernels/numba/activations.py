@@ -122,15 +122,15 @@ def silu_flat(x: Any, y: Any, start: int, stop: int) -> None:
 
 @jit
 def silu_flat_vjp(g: Any, x: Any, gx: Any, start: int, stop: int) -> None:
-    """gx = g (s + x s (1 - s)) with s = sigmoid(x)."""
+    """gx = g s (1 + x (1 - s)) with s = sigmoid(x)."""
     one = x.dtype.type(1)
     g, x, gx = g[start:stop], x[start:stop], gx[start:stop]
     for i in range(x.size):
         v = x[i]
-        t = exp(-abs(v))  # at most 1: t r r is s (1 - s) without the cancellation
-        r = one / (one + t)
-        s = r if v > 0 else t * r
-        gx[i] = g[i] * (s + v * (t * r * r))
+        t = exp(-abs(v))
+        t = t / (one + t)  # the smaller of s and 1 - s, at most 1/2: 1 - t cancels nothing
+        s, q = (one - t, t) if v > 0 else (t, one - t)
+        gx[i] = g[i] * s * (one + v * q)
 
 
 @jit
