@@ -1,7 +1,8 @@
 """The thread pool of the host kernels: rows split over threads that sleep when there is nothing to do.
 
-A kernel takes part only with code that releases the GIL.  Every row is computed the same way whoever computes it, so
-the number of threads never changes a result.  Not OpenMP, on purpose: its idle threads spin and take BLAS's cores.
+A kernel takes part only with code that releases the GIL.  ``split`` is for rows that are computed the same way whoever
+computes them, ``each`` for pieces whose bounds depend on sizes alone: so the number of threads never changes a bit.
+Not OpenMP, on purpose: its idle threads spin and take BLAS's cores, and its pool does not survive a fork.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-WORTHWHILE = 1 << 16  # below this many elements waking a thread costs more than it saves
+WORTHWHILE = 1 << 15  # below this many elements waking a thread costs more than it saves
 _lock = threading.Lock()
 _executor: ThreadPoolExecutor | None = None
 _limit = 0
+_inside = threading.local()
 
 
 def threads() -> int:
@@ -46,11 +48,44 @@ def split(run: Callable[..., Any], rows: int, width: int, *args: Any) -> None:
         run(*args, 0, rows)
         return
     bounds = [rows * i // pieces for i in range(pieces + 1)]
+    each(lambda i: run(*args, bounds[i], bounds[i + 1]), pieces)
+
+
+def each(run: Callable[[int], Any], count: int) -> None:
+    """Call ``run(i)`` for i in range(count), every i once, by whichever thread is free; the first error is raised.
+
+    Inside a piece the calls run one after the other, so nested use can't wait for itself.
+    """
+    helpers = min(threads(), count) - 1
+    if helpers <= 0 or getattr(_inside, "piece", False):
+        for i in range(count):
+            run(i)
+        return
+    numbers = itertools.count()  # next() on it is atomic: no number is taken twice
+
+    def work() -> None:
+        _inside.piece = True
+        try:
+            while (i := next(numbers)) < count:
+                run(i)
+        except BaseException:
+            while next(numbers) < count:  # the others find nothing left
+                pass
+            raise
+        finally:
+            _inside.piece = False
+
     pool = _pool()
-    waiting = [pool.submit(run, *args, a, b) for a, b in itertools.pairwise(bounds[1:])]
-    run(*args, 0, bounds[1])
+    waiting = [pool.submit(work) for _ in range(helpers)]
+    try:
+        work()
+    finally:
+        for job in waiting:
+            if not job.cancel():
+                job.exception()
     for job in waiting:
-        job.result()
+        if not job.cancelled():
+            job.result()
 
 
 def _pool() -> ThreadPoolExecutor:
