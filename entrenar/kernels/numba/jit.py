@@ -17,6 +17,7 @@ from numba import njit, types
 from numba.extending import overload
 
 from ...array import Array
+from .compiling import keep
 
 F = TypeVar("F", bound=Callable[..., Any])
 # error_model: x / 0 is what NumPy says, not an exception (whose test would keep loops out of vector registers)
@@ -24,7 +25,7 @@ OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def jit(run: F) -> F:
-    """Compile at first use, to run without the GIL, and keep the machine code on disk if a folder is writable."""
+    """Compile at first use, to run without the GIL, and keep the machine code on disk (compiling.py)."""
     return _compiled(run, **OPTIONS)
 
 
@@ -34,11 +35,7 @@ def _sum(run: F) -> F:
 
 
 def _compiled(run: F, **options: Any) -> F:
-    compiled: F
-    try:
-        compiled = njit(cache=True, **options)(run)
-    except RuntimeError:  # numba: "no locator available", a read-only installation without a home
-        compiled = njit(**options)(run)
+    compiled: F = keep(njit(**options)(run))
     return compiled
 
 
