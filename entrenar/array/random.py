@@ -1,8 +1,9 @@
 """Random numbers by counter: Philox4x64-10, so that element i of a draw is a pure function of (seed, stream, i).
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  ``numpy.random.Philox`` makes the words; the
-key is (seed, stream); word i is word i mod 4 of block i // 4, and block b has counter b + 1, as NumPy has it.  A draw
-takes whole blocks, so a generator's state is three integers.
+Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  ``numpy.random.Philox`` makes the words, or,
+once a backend has loaded, faster code that makes the same ones.  The key is (seed, stream); word i is word i mod 4 of
+block i // 4, and block b has counter b + 1, as NumPy has it.  A draw takes whole blocks, so a generator's state is
+three integers, and whoever knows the state from before a draw can draw it again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,48 @@ import numpy as np
 from .dtypes import FLOAT32, Array, as_dtype, default_dtype, is_float
 
 _U64 = 2**64
+# table 2 and section 3.3 of the paper, for those who make the words themselves
+ROUNDS = 10
+MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+
+State = tuple[int, int, int]  # (seed, stream, block)
+WORTHWHILE = 1 << 12  # below this many words NumPy is as fast
+_served: tuple[Callable[[State, int], Array], Callable[[State, int, int], Array]] | None = None
+
+
+def serve_draws(words: Callable[[State, int], Array], keep: Callable[[State, int, int], Array]) -> None:
+    """Draw by ``words(state, count)`` and ``keep(state, limit, count)`` from now on; the bits must be the same."""
+    global _served
+    _served = words, keep
+
+
+def _by(state: State, count: int) -> Any:
+    """What serves a draw; None for NumPy, which also carries into the upper words of the counter."""
+    return _served if count >= WORTHWHILE and state[2] + count < _U64 else None
+
+
+def words_at(state: State, count: int) -> Array:
+    """The ``count`` 64-bit words that a generator in this state draws next, uint64."""
+    if served := _by(state, count):
+        return served[0](state, count)
+    seed, stream, block = state
+    key = np.array([seed, stream], np.uint64)
+    counter = np.array([(block >> (64 * i)) % _U64 for i in range(4)], np.uint64)
+    return np.random.Philox(key=key, counter=counter).random_raw(count)
+
+
+def keep_limit(p: float) -> int:
+    """The least 24 bits that are kept: u / 2**24 >= p."""
+    return math.ceil(p * 2**24)
+
+
+def keep_at(state: State, p: float, shape: tuple[int, ...]) -> Array:
+    """Booleans, True with probability 1 - p: where the float32 uniforms of the next words are at least p."""
+    count, limit = math.prod(shape), keep_limit(p)
+    if served := _by(state, count):
+        return served[1](state, limit, count).reshape(shape)
+    return (words_at(state, count) >> np.uint64(40) >= np.uint64(limit)).reshape(shape)
 
 
 class Generator:
@@ -39,11 +83,11 @@ class Generator:
     def __repr__(self) -> str:
         return f"Generator(seed={self.seed}, stream={self.stream}, block={self.block})"
 
-    def state(self) -> tuple[int, int, int]:
+    def state(self) -> State:
         """(seed, stream, block): all there is to save."""
         return self.seed, self.stream, self.block
 
-    def set_state(self, state: tuple[int, int, int]) -> None:
+    def set_state(self, state: State) -> None:
         """Go back (or on) to a state that ``state()`` gave."""
         seed, stream, block = (int(v) for v in state)
         with self._lock:
@@ -54,14 +98,16 @@ class Generator:
         digest = hashlib.sha256(f"{self.stream}/{name}".encode()).digest()
         return Generator(self.seed, int.from_bytes(digest[:8], "little"))
 
+    def claim(self, count: int) -> State:
+        """The state to draw ``count`` words from, whose blocks nobody else gets."""
+        with self._lock:
+            state = self.state()
+            self.block += (count + 3) // 4
+        return state
+
     def words(self, count: int) -> Array:
         """``count`` 64-bit words, uint64."""
-        with self._lock:
-            seed, stream, block = self.state()
-            self.block += (count + 3) // 4
-        key = np.array([seed, stream], np.uint64)
-        counter = np.array([(block >> (64 * i)) % _U64 for i in range(4)], np.uint64)
-        return np.random.Philox(key=key, counter=counter).random_raw(count)
+        return words_at(self.claim(count), count)
 
     def uniform(self, shape: Any, dtype: Any = None) -> Array:
         """Uniform in [0, 1): the top 53 bits of a word in float64, the top 24 in every other float dtype."""

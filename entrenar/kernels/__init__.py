@@ -40,9 +40,11 @@ backend_table(
     module="entrenar.kernels.numba",
     ops=[
         "attention",
+        "drop",
         "gelu",
         "layer_norm",
         "log_softmax",
+        "logsumexp",
         "rms_norm",
         "row_losses",
         "silu",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..array import Array, Generator, as_array, default_generator, is_float, wide, xp
+from ..array.random import State, keep_at
 from ..autograd.primitive import primitive
 from ..autograd.samples import Sample, Samples, calls, edge, edges, normals
 from ..autograd.tensor import raw
@@ -143,10 +144,12 @@ def dropout(x: Array, p: float = 0.5, *, training: bool = True, generator: Gener
     check_rate("dropout", p)
     if not training or p == 0:
         return x
-    data = raw(x) if hasattr(x, "dtype") else as_array(x)
-    if not is_float(data.dtype):
-        raise TypeError(f"dropout: expected floats, got dtype {data.dtype}; use .astype(float32)")
-    return keep_scaled(x, kept(data.shape, p, generator), factor=1.0 / (1.0 - p) if p < 1 else 0.0)
+    x = x if hasattr(x, "dtype") else as_array(x)
+    if not is_float(x.dtype):
+        raise TypeError(f"dropout: expected floats, got dtype {x.dtype}; use .astype(float32)")
+    if p == 1:
+        return keep_scaled(x, np.zeros(x.shape, bool), factor=0.0)
+    return drop(x, p=float(p), state=(generator or default_generator).claim(math.prod(x.shape)))
 
 
 def check_rate(name: str, p: float) -> None:
@@ -159,9 +162,7 @@ def kept(sizes: tuple[int, ...], p: float, generator: Generator | None) -> Array
     """True with probability 1 - p: where the float32 uniform (24 bits) of a word is at least p."""
     if p == 0 or p == 1:
         return np.full(sizes, p == 0)
-    words = (generator or default_generator).words(math.prod(sizes))
-    # u = (word >> 40) / 2**24 >= p, compared on the words themselves: one pass
-    return (words >= np.uint64(math.ceil(p * 2**24) << 40)).reshape(sizes)
+    return keep_at((generator or default_generator).claim(math.prod(sizes)), p, sizes)
 
 
 @primitive(
@@ -188,3 +189,26 @@ def keep_scaled(x: Array, keep: Array, *, factor: float) -> Array:
     """factor x where ``keep``, else 0.  keep: booleans of the shape of x."""
     y = np.multiply(x, x.dtype.type(factor))
     return np.where(keep, y, y.dtype.type(0))
+
+
+def _drop_samples() -> Samples:
+    def sample(label: str, make: Any, p: float, block: int = 0) -> Any:
+        return lambda rng: Sample((make(rng),), {"p": p, "state": (3, 1, block)}, label)
+
+    return calls(
+        sample("some kept", lambda rng: rng.normal(size=(2, 3)), 0.4),
+        sample("several steps", lambda rng: rng.normal(size=(7, 23)), 0.25, 5),
+        sample("strided", lambda rng: rng.normal(size=(4, 6)).T[::-2], 0.2),
+        sample("0-d", lambda rng: rng.normal(size=()), 0.5, 2**64),
+        sample("empty", lambda rng: rng.normal(size=(0, 3)), 0.5),
+        sample("rare", lambda rng: rng.normal(size=(3,)), 1 - 2.0**-30),
+    )
+
+
+@primitive(vjp=dict(x=lambda g, p, state: drop(g, p=p, state=state)), samples=_drop_samples())
+def drop(x: Array, *, p: float, state: State) -> Array:
+    """x / (1 - p) where the bits that a generator in ``state`` draws next keep it, else 0; see ``dropout``.
+
+    state: (seed, stream, block), all that backward needs to have the same bits again.  p: in [0, 1).
+    """
+    return keep_scaled(x, keep_at(state, p, x.shape), factor=1.0 / (1.0 - p))
