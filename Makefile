@@ -35,8 +35,8 @@ gradcheck: $(VENV)/base.done ## every op, orders 1 and 2, by finite differences
 mutants: $(VENV)/test.done ## the long run: planted faults, and sound ops over 1,000 seeds
 	$(BIN)/python -m pytest -n 2 -m slow tests/mutants $(PYTEST_ARGS)
 
-bench: $(VENV)/bench.done ## against the peers, side by side
-	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+bench: $(VENV)/bench.done ## against the peers, side by side: build/bench/bench.md and .json
+	$(BIN)/python -m benchmarks --out build/bench $(BENCH_ARGS)
 
 clean: # runs/ stays: it holds what was trained
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

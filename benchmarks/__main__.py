@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME ...]``: every benchmark, or the ones named."""
+"""``python -m benchmarks [PATTERN ...]``: every case, or those whose names match."""
 
 import sys
 

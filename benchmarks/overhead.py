@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from .runner import Result, compare
+from .case import Case, Peer, Side
 
-Side = Callable[[], np.ndarray]
 START = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
 STEPS = 1000
 
 
-def results(repeats: int) -> Iterator[Result]:
-    """Each peer beside entrenar, in microseconds per op; raises AssertionError for a wrong gradient."""
-    mine = entrenar()
-    check("entrenar", mine)
-    for name, (peer, target) in PEERS.items():
-        try:
-            label = f"{name} {version(name)}"
-        except PackageNotFoundError:
-            print(f"{name}: not installed, not timed (it is in the extra bench)")
-            continue
-        theirs = peer()
-        check(name, theirs)
-        yield compare("overhead, per op", label, mine, theirs, repeats=repeats, items=2 * STEPS, target=target)
+def checked(run: Callable[[], Any]) -> Side:
+    """A side whose gradient is also compared with the closed form: y is the sum of x**k for k = 1 .. STEPS + 1."""
 
+    def result() -> dict[str, Any]:
+        gradient = np.asarray(run())
+        k = np.arange(1, STEPS + 2)
+        expected = (k * START.astype(np.float64)[:, None] ** (k - 1)).sum(1)
+        np.testing.assert_allclose(gradient, expected, rtol=2e-5)
+        return {"gradient": gradient}
 
-def check(name: str, side: Side) -> None:
-    """Compare with the closed form: y is the sum of x**k for k = 1 .. STEPS + 1."""
-    k = np.arange(1, STEPS + 2)
-    expected = (k * START.astype(np.float64)[:, None] ** (k - 1)).sum(1)
-    np.testing.assert_allclose(side(), expected, rtol=2e-5, err_msg=name)
+    return Side(run, result)
 
 
 def chain(x):
@@ -53,7 +43,7 @@ def entrenar() -> Side:
         chain(x).sum().backward()
         return x.grad.numpy()
 
-    return run
+    return checked(run)
 
 
 def torch() -> Side:
@@ -65,7 +55,7 @@ def torch() -> Side:
         chain(x).sum().backward()
         return x.grad.numpy()
 
-    return run
+    return checked(run)
 
 
 def autograd() -> Side:
@@ -74,7 +64,7 @@ def autograd() -> Side:
     import autograd.numpy
 
     gradient = autograd.grad(lambda x: autograd.numpy.sum(chain(x)))
-    return lambda: gradient(START)
+    return checked(lambda: gradient(START))
 
 
 def mygrad() -> Side:
@@ -86,7 +76,8 @@ def mygrad() -> Side:
         chain(x).sum().backward()
         return x.grad
 
-    return run
+    return checked(run)
 
 
-PEERS = {"torch": (torch, 0.70), "autograd": (autograd, 0.35), "mygrad": (mygrad, 0.35)}  # with the ratio aimed at
+PEERS = {"torch": Peer(torch, 0.70), "autograd": Peer(autograd, 0.35), "mygrad": Peer(mygrad, 0.35)}
+CASES = [Case("overhead, per op", entrenar, PEERS, tolerance=4e-5, items=2 * STEPS, pairs=31, threads=1)]
