@@ -81,10 +81,11 @@ def test_nan_and_infinities_are_those_of_the_composite(fn, dtype):
     for s in samples_of(fn):
         for bad in (nan, inf, -inf, 3e4):
             args = [a.astype(dtype) if is_input(fn.op, i, a) else a for i, a in enumerate(s.args)]
-            if not args[0].size:
+            i = next(i for i, a in enumerate(args) if is_input(fn.op, i, a))
+            if not args[i].size:
                 continue
-            args[0] = args[0].copy()
-            args[0].flat[rng.integers(args[0].size)] = bad
+            args[i] = args[i].copy()
+            args[i].flat[rng.integers(args[i].size)] = bad
 
             def run(args=args, s=s):
                 ys, gs = gradients(fn, args, s.kwargs)
@@ -106,20 +107,25 @@ def test_16_bit_floats_are_declined(fn, dtype):
 
 
 LARGE = {
-    "attention": ((2, 4, 300, 8), (2, 2, 300, 8), (2, 2, 300, 8)),
-    "layer_norm": ((300, 70), (70,), (70,)),
-    "rms_norm": ((300, 70), (70,)),
-    "row_losses": ((300, 70),),
+    "attention": ((2, 4, 600, 8), (2, 2, 600, 8), (2, 2, 600, 8)),
+    "layer_norm": ((600, 70), (70,), (70,)),
+    "rms_norm": ((600, 70), (70,)),
+    "rotate": ((600, 70), (600, 20), (600, 20)),
 }
+INTEGERS = {"row_losses": (1, 600), "embedding": (0, 900), "embedding_sum": (0, 600)}  # where they stand, how many
 
 
 @every_kernel
 def test_threads_change_no_bit(fn):
     rng = np.random.default_rng(0)
-    args = [rng.normal(size=n).astype(np.float32) for n in LARGE.get(fn.op.name, ((300, 70),))]
+    args = [rng.normal(size=n).astype(np.float32) for n in LARGE.get(fn.op.name, ((600, 70),))]
+    assert args[0].size > pool.WORTHWHILE
     kwargs = {k: v for k, v in samples_of(fn)[0].kwargs.items() if k != "causal"}
-    if fn.op.name == "row_losses":
-        args.append(rng.integers(0, 70, 300))
+    if fn.op.name in INTEGERS:
+        at, count = INTEGERS[fn.op.name]
+        args.insert(at, rng.integers(0, 70, count))
+    if fn.op.name == "embedding_sum":
+        kwargs["count"] = 80
     if fn.op.name == "attention":
         kwargs["causal"] = True
     before, results = pool.threads(), []

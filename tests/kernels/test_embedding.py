@@ -1,0 +1,62 @@
+"""The embedding kernels against NumPy: sums in the order of ids to the last bit, for any width and thread count."""
+
+import numpy as np
+import pytest
+
+import entrenar as en
+from entrenar.kernels import SERVED, pool
+from entrenar.ops.layers import embedding_sum
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request):
+    before = pool.threads()
+    pool.limit(request.param)
+    yield request.param
+    pool.limit(before)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("many", "count", "width"), [(5000, 7, 1), (3000, 50, 33), (300, 900, 64), (2, 1, 5)])
+def test_sums_are_those_of_one_addition_after_the_other(threads, dtype, many, count, width):
+    rng = np.random.default_rng(0)
+    ids, values = rng.integers(0, count, many), rng.normal(size=(many, width)).astype(dtype)
+    expected = np.zeros((count, width), dtype)
+    np.add.at(expected, ids, values)
+    with en.backend("numba"):
+        assert embedding_sum(ids, values, count=count).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32, np.uint64])
+def test_rows_are_those_of_the_table(threads, kind):
+    ids = np.random.default_rng(0).integers(0, 90, (30, 40)).astype(kind)[:, ::-2]
+    table = np.random.default_rng(1).normal(size=(90, 70))
+    with en.backend("numba"):
+        np.testing.assert_array_equal(en.embedding(ids, table), table[ids])
+
+
+@pytest.mark.parametrize("view", [lambda a: a[::-1], lambda a: np.asfortranarray(a), lambda a: a[:, 1:]])
+def test_a_strided_table_is_not_copied_as_a_whole(view):
+    table, ids = view(np.random.default_rng(1).normal(size=(9, 7))), np.array([[3, 8, 0]])
+    SERVED.pop("entrenar:embedding", None)
+    np.testing.assert_array_equal(en.embedding(ids, table), table[ids])
+    assert "entrenar:embedding" not in SERVED
+
+
+def test_a_read_only_table_stays_where_it_is():
+    table = np.random.default_rng(1).normal(size=(9, 7))
+    table.flags.writeable = False
+    np.testing.assert_array_equal(en.embedding(np.array([4]), table), table[[4]])
+
+
+@pytest.mark.parametrize("bad", [-1, 5])
+def test_an_id_out_of_range_reaches_no_kernel(bad):
+    with pytest.raises(IndexError, match=f"id {bad} at index"):
+        en.embedding(np.array([0, bad]), np.zeros((5, 3), np.float32))
+    SERVED.pop("entrenar:embedding_sum", None)
+    if bad == 5:
+        with pytest.raises(IndexError):
+            embedding_sum(np.array([0, bad]), np.zeros((2, 3)), count=5)
+    else:
+        embedding_sum(np.array([0, bad]), np.zeros((2, 3)), count=5)
+    assert "entrenar:embedding_sum" not in SERVED
