@@ -174,34 +174,3 @@ def test_attention_keeps_no_scores():
     y = en.scaled_dot_product_attention(q, q, q, causal=True)
     kept, hints = y.node.saved
     assert max(a.size for a in (*kept, *hints.values.values()) if a is not None) == q.size
-
-
-def test_exp_and_erfc_in_float32():
-    import math
-
-    from entrenar.kernels.numba.jit import erfc, exp, jit, row_max
-
-    @jit
-    def run(x, y):
-        for i in range(x.size):
-            y[i, 0] = exp(x[i])
-            y[i, 1] = erfc(x[i])
-
-    x = np.concatenate([np.linspace(-110, 95, 20_001), [nan, inf, -inf, 0, 88.7, -87.5]]).astype(np.float32)
-    y = np.empty((x.size, 2), np.float32)
-    run(x, y)
-    with np.errstate(over="ignore", under="ignore"):
-        expected = np.exp(x.astype(np.float64)).astype(np.float32)
-    np.testing.assert_array_max_ulp(y[:-6, 0], expected[:-6], 1)
-    np.testing.assert_array_equal(y[-6:-2, 0], [nan, inf, 0, 1])
-    near = np.abs(x) < 9
-    np.testing.assert_allclose(y[near, 1], [math.erfc(v) for v in x[near].astype(float)], rtol=1e-6)
-    np.testing.assert_array_equal(y[-6:-3, 1], [nan, 0, 2])
-
-    @jit
-    def largest(x):
-        return row_max(x)
-
-    for values in ([1, 3, 2], [-3, -1, -2], [-inf, -inf], [], [0.5, inf], [-0.0, -1]):
-        for dtype in (np.float32, np.float64):
-            assert largest(np.array(values, dtype)) == max(values, default=-inf)

@@ -1,9 +1,10 @@
-"""What the Numba kernels share: how they are compiled, sums over a row, exp, erfc, the maximum of a row.
+"""What the Numba kernels share: how they are compiled, functions of one number, sums and the maximum of a row.
 
-Nothing is compiled with ``fastmath``: NaN and infinities mean what they mean in the composites.  Only the sums below
+No kernel is compiled with ``fastmath``: NaN and infinities mean what they mean in the composites.  Only the sums below
 may be reordered, so that they run in vector registers: this changes their last bits, never a NaN or an infinity.  They
 store nothing, on purpose: a loop that stores is compiled twice, in vector registers and one by one, and which of the
 two runs depends on where the arrays lie; elementwise both give the same bits, but a sum would depend on addresses.
+The sums and the functions of one number may use fused multiply-adds, which are more exact.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit, types
-from numba.extending import overload
+from numba.extending import intrinsic, overload
 
 from ...array import Array
 from .compiling import keep
@@ -31,7 +32,7 @@ def jit(run: F) -> F:
 
 def _sum(run: F) -> F:
     """``jit`` for a sum that may be reordered."""
-    return _compiled(run, **OPTIONS, fastmath={"reassoc"})
+    return _compiled(run, **OPTIONS, fastmath={"reassoc", "contract"})
 
 
 def _compiled(run: F, **options: Any) -> F:
@@ -39,18 +40,37 @@ def _compiled(run: F, **options: Any) -> F:
     return compiled
 
 
+_function = njit(**OPTIONS, fastmath={"contract"})  # a function of one number, compiled into the loops that call it
+
+
+def _wide(context: Any) -> Any:
+    def mark(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        attributes = builder.function.attributes
+        if isinstance(attributes, set):  # past llvmlite's own ``add``, which refuses a target's attributes
+            set.add(attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.none(), mark
+
+
+# Called at the top of a kernel: its loops may use 512-bit registers where the CPU has them.  Of its own accord LLVM
+# keeps to 256 bits, for the sake of code around a loop that a lower clock would slow down.
+wide: Any = intrinsic(_wide)
+
+
 # exp ----------------------------------------------------------------------------------------------------------
-# e**x = 2**k e**r with k = round(x / ln 2), |r| <= ln(2) / 2: Cody and Waite's reduction in two steps, a polynomial.
-# The coefficients are Cephes' expf (Moshier); the error is below 1 ulp, subnormal results included.
+# e**x = 2**k e**r with k = round(x / ln 2), |r| <= ln(2) / 2: Cody and Waite's reduction in two steps, then
+# 1 + r + r**2 p(r) with p fitted by Lawson's iteration, to 7e-9 for |r| < 0.39.
+# k = -126 would be the first with subnormal results, of which one takes 150 cycles to make, and rows masked with -1e9
+# are full of them.  There the factor 2**(k - 1) has the bits of 0: results below 2**-125.5 are 0.
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH = np.float32(0.693359375)
 LN2_LOW = np.float32(-2.12194440e-4)
-ROUND = np.float32(12582912.0)  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits of the word
-ROUND_BITS = np.int32(0x4B400000)
-P0, P1, P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
-P3, P4, P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
-ONE = np.float32(1.0)
-ABOVE, BELOW = np.float32(89.0), np.float32(-104.0)  # e**x is inf, and 0, beyond these
+ROUND = np.float32(1.5 * 2**23 + 126)  # adding it leaves k + 126, the exponent of 2**(k - 1), in the low bits
+P0, P1, P2 = np.float32(0.49999988079), np.float32(0.16666433215), np.float32(0.041669417173)
+P3, P4 = np.float32(0.0083780968562), np.float32(0.0013795231935)
+ZERO, HALF, ONE, TWO = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(2.0)
+ABOVE, BELOW = np.float32(89.0), np.float32(-87.3)  # where e**x is inf, and 0
 
 
 def exp(x: Any) -> Any:
@@ -58,26 +78,26 @@ def exp(x: Any) -> Any:
     return math.exp(x)
 
 
-@njit(**OPTIONS)
-def exp32(x: Any) -> Any:
-    """e**x in float32, without a branch or a call, so that loops over it run in vector registers."""
-    x = ABOVE if x > ABOVE else x
-    x = BELOW if x < BELOW else x
+@_function
+def exp_less(x: Any, little: Any) -> Any:
+    """e**(x - little) in float32 for x from BELOW to ABOVE and ``little`` within 0.043."""
     t = np.float32(x * LOG2_E + ROUND)
-    k = np.int32(t.view(np.int32) - ROUND_BITS)
     n = np.float32(t - ROUND)
-    r = np.float32(x - n * LN2_HIGH)
-    r = np.float32(r - n * LN2_LOW)
-    p = ((((P0 * r + P1) * r + P2) * r + P3) * r + P4) * r + P5
-    p = p * r * r + r + ONE
-    # 2**k in two factors: k reaches from -150 (subnormal results) to 128
-    half = np.int32(k >> np.int32(1))
-    a = np.int32(np.int32(half + np.int32(127)) << np.int32(23)).view(np.float32)
-    b = np.int32(np.int32(k - half + np.int32(127)) << np.int32(23)).view(np.float32)
-    return p * a * b
+    r = np.float32(np.float32(x - n * LN2_HIGH) - n * LN2_LOW) - little
+    p = (((P4 * r + P3) * r + P2) * r + P1) * r + P0
+    p = p * (r * r) + r + ONE
+    return p * TWO * np.int32(t.view(np.int32) << np.int32(23)).view(np.float32)
 
 
-@njit(**OPTIONS)
+@_function
+def exp32(x: Any) -> Any:
+    """In float32 within 1.02 ulp, 0 below 2**-125.5; no branch and no call, so that loops run in vector registers."""
+    c = BELOW if x < BELOW else x
+    c = ABOVE if c > ABOVE else c
+    return exp_less(c, ZERO)
+
+
+@_function
 def exp64(x: Any) -> Any:
     """e**x in float64, by the C library, which raises for no overflow."""
     return np.exp(x)
@@ -85,15 +105,63 @@ def exp64(x: Any) -> Any:
 
 @overload(exp, strict=False)
 def _exp(x: Any) -> Any:
-    if x == types.float32:
-        return lambda x: exp32(x)
-    return lambda x: exp64(x)
+    return (lambda x: exp32(x)) if x == types.float32 else (lambda x: exp64(x))
+
+
+@_function
+def sigmoid(x: Any) -> Any:
+    """(s, 1 - s) with s = 1 / (1 + e**-x), neither by subtraction: within 3 ulp, and 0 where e**-|x| is."""
+    t = exp(-abs(x))
+    r = ONE / (ONE + t)  # the larger of the two
+    return (r, t * r) if x > ZERO else (t * r, r)
+
+
+# normal distribution ------------------------------------------------------------------------------------------
+# P(X < -z) = e**(-z**2 / 2) t q(t - 1/2) with t = 1 / (1 + 0.3 z) for z >= 0; q fitted by Lawson's iteration, to 1.2e-7
+# for z < 13.3.  z**2 is the exact square of z rounded to 12 bits plus a little.
+Q0, Q1, Q2, Q3 = np.float32(0.221970589), np.float32(0.329158681), np.float32(0.3462049187), np.float32(0.222108514)
+Q4, Q5, Q6 = np.float32(0.02879837159), np.float32(-0.07798563895), np.float32(-0.03258651499)
+Q7, TILT, FAR = np.float32(0.03603620163), np.float32(0.3), np.float32(13.21)  # exp is 0 at FAR
+HALF_BIT, BITS_12 = np.int32(0x800), np.int32(-0x1000)
+DENSITY = np.float32(1 / math.sqrt(2 * math.pi))
+ROOT_HALF, DENSITY64 = math.sqrt(0.5), 1 / math.sqrt(2 * math.pi)
+
+
+def normal(x: Any) -> Any:
+    """(distribution function, density) of the standard normal distribution inside a kernel."""
+    return math.erfc(-x * ROOT_HALF) / 2, math.exp(-x * x / 2) * DENSITY64
+
+
+@_function
+def normal32(x: Any) -> Any:
+    """In float32, without a branch or a call: within 5e-7 of the values, relatively, down to 2**-125; then 0."""
+    z = np.float32(FAR if abs(x) > FAR else abs(x))
+    high = np.int32(np.int32(z.view(np.int32) + HALF_BIT) & BITS_12).view(np.float32)
+    e = exp_less(-HALF * high * high, HALF * (z - high) * (z + high))
+    t = ONE / (ONE + TILT * z)
+    u = t - HALF
+    q = ((((((Q7 * u + Q6) * u + Q5) * u + Q4) * u + Q3) * u + Q2) * u + Q1) * u + Q0
+    tail = e * t * q
+    below = tail if x < ZERO else ONE - tail
+    return below, e * DENSITY
+
+
+@_function
+def normal64(x: Any) -> Any:
+    """In float64, by the C library."""
+    return math.erfc(-x * ROOT_HALF) / 2, np.exp(-x * x / 2) * DENSITY64
+
+
+@overload(normal, strict=False)
+def _normal(x: Any) -> Any:
+    return (lambda x: normal32(x)) if x == types.float32 else (lambda x: normal64(x))
 
 
 # sums over contiguous rows ------------------------------------------------------------------------------------
 @_sum
 def total(a: Any) -> Any:
     """The sum of a."""
+    wide()
     s = a.dtype.type(0)
     for j in range(a.size):
         s += a[j]
@@ -103,6 +171,7 @@ def total(a: Any) -> Any:
 @_sum
 def total_exp(a: Any, shift: Any) -> Any:
     """The sum of e**(a - shift)."""
+    wide()
     s = a.dtype.type(0)
     for j in range(a.size):
         s += exp(a[j] - shift)
@@ -112,6 +181,7 @@ def total_exp(a: Any, shift: Any) -> Any:
 @_sum
 def total_squares(a: Any, shift: Any) -> Any:
     """The sum of (a - shift)**2."""
+    wide()
     s = a.dtype.type(0)
     for j in range(a.size):
         d = a[j] - shift
@@ -122,6 +192,7 @@ def total_squares(a: Any, shift: Any) -> Any:
 @_sum
 def dot(a: Any, b: Any) -> Any:
     """The sum of a b."""
+    wide()
     s = a.dtype.type(0)
     for j in range(a.size):
         s += a[j] * b[j]
@@ -129,56 +200,16 @@ def dot(a: Any, b: Any) -> Any:
 
 
 @_sum
-def dot_shifted(a: Any, b: Any, c: Any, shift: Any) -> Any:
-    """The sum of a b (c - shift)."""
+def dots_shifted(a: Any, b: Any, c: Any, shift: Any) -> Any:
+    """The sums of a b and of a b (c - shift)."""
+    wide()
     s = a.dtype.type(0)
+    t = a.dtype.type(0)
     for j in range(a.size):
-        s += a[j] * b[j] * (c[j] - shift)
-    return s
-
-
-# erfc ---------------------------------------------------------------------------------------------------------
-# erfc(z) = e**(-z**2) t p(t - 1/2) with t = 1 / (1 + 0.3 z) for z >= 0, p fitted here (Lawson's iteration, 2e-8 over
-# [0, 10.2], beyond which float32 has only 0); the rounding of z**2 is found exactly (Dekker 1971) and put back.
-T0, T1, T2 = np.float32(-0.12954062), np.float32(-0.03250619), np.float32(0.28052494)
-T3, T4, T5 = np.float32(0.653432), np.float32(0.91128343), np.float32(0.94973385)
-T6, T7, T8 = np.float32(0.7951261), np.float32(0.55304724), np.float32(0.32497993)
-TILT, FAR, SPLIT, HALF, TWO = np.float32(0.3), np.float32(10.2), np.float32(4097.0), np.float32(0.5), np.float32(2.0)
-
-
-def erfc(x: Any) -> Any:
-    """1 - erf(x) of one float32 or float64 inside a kernel."""
-    return math.erfc(x)
-
-
-@njit(**OPTIONS)
-def erfc32(x: Any) -> Any:
-    """In float32, without a branch or a call; within 1e-6 of the value, relatively, as long as it is normal."""
-    z = abs(x)
-    z = FAR if z > FAR else z
-    t = ONE / (ONE + TILT * z)
-    u = t - HALF
-    p = (((((((T0 * u + T1) * u + T2) * u + T3) * u + T4) * u + T5) * u + T6) * u + T7) * u + T8
-    square = np.float32(z * z)
-    big = np.float32(SPLIT * z)
-    high = np.float32(big - np.float32(big - z))
-    low = np.float32(z - high)
-    rest = ((high * high - square) + TWO * high * low) + low * low
-    y = exp32(-square) * (ONE - rest) * t * p
-    return TWO - y if x < np.float32(0.0) else y
-
-
-@njit(**OPTIONS)
-def erfc64(x: Any) -> Any:
-    """In float64, by the C library."""
-    return math.erfc(x)
-
-
-@overload(erfc, strict=False)
-def _erfc(x: Any) -> Any:
-    if x == types.float32:
-        return lambda x: erfc32(x)
-    return lambda x: erfc64(x)
+        p = a[j] * b[j]
+        s += p
+        t += p * (c[j] - shift)
+    return s, t
 
 
 # maximum of a row ---------------------------------------------------------------------------------------------
@@ -190,6 +221,7 @@ def row_max(row: Any) -> Any:
 @njit(**OPTIONS)
 def row_max32(row: Any) -> Any:
     """By the bits as sign-magnitude integers: an integer maximum runs in vector registers, a float one doesn't."""
+    wide()
     words = row.view(np.int32)
     best = np.int32(-2139095041)  # -inf
     for j in range(words.size):

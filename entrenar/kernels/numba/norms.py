@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...array import Array
-from .. import kernel
+from .. import kernel, memory
 from ..pool import split
-from .jit import dot, dot_shifted, floats, jit, rows, total, total_squares
+from .jit import dots_shifted, floats, jit, rows, total, total_squares, wide
 
 BLOCK = 32  # rows per partial sum of dw and db: fixed, so that the number of threads changes nothing
 
@@ -25,6 +25,7 @@ def norm_rows(
     x: Any, w: Any, b: Any, eps: Any, over: Any, centred: Any, y: Any, mean: Any, rstd: Any, start: int, stop: int
 ) -> None:
     """y, mean and 1 / standard deviation of rows start to stop; ``over`` is 1 / columns."""
+    wide()
     one = x.dtype.type(1)
     for i in range(start, stop):
         m = total(x[i]) * over if centred else x.dtype.type(0)
@@ -52,12 +53,14 @@ def norm_rows_vjp(
     stop: int,
 ) -> None:
     """gx of every row in blocks start to stop and, if ``weights``, the sums of each block into its row of gw and gb."""
+    wide()
     rows, n = x.shape
     for p in range(start, stop):
         for i in range(p * BLOCK, min(p * BLOCK + BLOCK, rows)):
             m, r = mean[i], rstd[i]
-            a = dot(g[i], w) * over if centred else x.dtype.type(0)
-            c = dot_shifted(g[i], w, x[i], m) * r * over
+            a, c = dots_shifted(g[i], w, x[i], m)
+            a = a * over if centred else x.dtype.type(0)
+            c = c * r * over
             for j in range(n):
                 gx[i, j] = r * (g[i, j] * w[j] - a - (x[i, j] - m) * r * c)
             if weights:
@@ -72,7 +75,7 @@ def forward(x: Array, w: Array | None, b: Array | None, axes: int | None, eps: f
     over = rows(x, _columns(x, w, b, axes))
     count, n = over.shape
     kind = x.dtype.type
-    y, mean, rstd = np.empty_like(over), np.empty(count, x.dtype), np.empty(count, x.dtype)
+    y, mean, rstd = memory.empty_like(over), np.empty(count, x.dtype), np.empty(count, x.dtype)
     split(
         norm_rows,
         count,
@@ -105,7 +108,7 @@ def backward(
     over = rows(x, _columns(x, w, b, axes))
     count, n = over.shape
     blocks = -(-count // BLOCK)
-    gx, gw, gb = np.empty_like(over), np.zeros((blocks, n), x.dtype), np.zeros((blocks, n), x.dtype)
+    gx, gw, gb = memory.empty_like(over), np.zeros((blocks, n), x.dtype), np.zeros((blocks, n), x.dtype)
     split(
         norm_rows_vjp,
         blocks,
