@@ -72,12 +72,7 @@ def linear(x: Array, w: Array, b: Array = None) -> Array:
             f"linear: x has shape {x.shape}, w {w.shape} and b {None if b is None else b.shape}: "
             "expected (..., in), (out, in) and (out,)"
         )
-    dtype = np.result_type(*(a.dtype for a in (x, w, b) if a is not None))
-    y = np.matmul(_rows(wide(x)), wide(w).T)
-    if b is not None:
-        b = wide(b)
-        y = np.add(y, b, out=y) if np.result_type(y, b) == y.dtype else y + b
-    return y.astype(dtype, copy=False).reshape(*x.shape[:-1], w.shape[0])
+    return linalg.product(_rows(x), w.T, b).reshape(*x.shape[:-1], w.shape[0])
 
 
 # embedding ----------------------------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, wide
+from ..array import FLOAT32, Array, is_bfloat16, wide
 from ..autograd import primitive
+from ..autograd.modes import mode
 from ..autograd.samples import LAYOUTS, Sample, calls
+from ..kernels import REFERENCE, products
 from . import elementwise as E, index, reduce, shape as S
 
 __all__ = ["dot", "einsum", "matmul", "outer", "tensordot", "trace"]
@@ -90,12 +92,28 @@ def matmul(a: Array, b: Array) -> Array:
     inner = b.shape[0] if b.ndim == 1 else b.shape[-2]
     if a.shape[-1] != inner:
         raise ValueError(f"matmul: inner sizes differ: {a.shape} @ {b.shape} ({a.shape[-1]} and {inner})")
-    dtype = np.result_type(a, b)
-    va, vb = wide(a), wide(b)
-    if vb.ndim == 2 and va.ndim > 2 and va.flags.c_contiguous:  # one product over all rows
-        y = np.matmul(va.reshape(-1, inner), vb).reshape(*a.shape[:-1], b.shape[-1]) if a.size else np.matmul(va, vb)
-    else:
-        y = np.matmul(va, vb)
+    if b.ndim == 2 and a.ndim > 2 and a.size and a.flags.c_contiguous:  # one product over all rows
+        return product(a.reshape(-1, inner), b).reshape(*a.shape[:-1], b.shape[-1])
+    return product(a, b)
+
+
+def product(a: Array, b: Array, bias: Array | None = None) -> Array:
+    """numpy.matmul of arrays, plus ``bias`` on the last axis, rounded once; by kernels where the product is large."""
+    dtype = np.result_type(a, b) if bias is None else np.result_type(a, b, bias)
+    if (
+        a.size * b.shape[-1] > products.SMALL
+        and a.ndim > 1 < b.ndim
+        and a.dtype == b.dtype
+        and (a.dtype.char in "fd" or is_bfloat16(a.dtype))
+        and mode().backend != REFERENCE
+    ):
+        fits = bias is None or wide(bias).dtype == (FLOAT32 if is_bfloat16(a.dtype) else a.dtype)
+        y = products.matmul(a, b, wide(bias) if bias is not None and fits else None, dtype if fits else None)
+        return y if fits else (y + bias).astype(dtype, copy=False)
+    y = np.matmul(wide(a), wide(b))
+    if bias is not None:
+        bias = wide(bias)
+        y = np.add(y, bias, out=y) if np.result_type(y, bias) == y.dtype else y + bias
     return y.astype(dtype, copy=False)
 
 

@@ -1,0 +1,313 @@
+// Matrix products on the bfloat16 units of a processor (AMX tiles, else AVX512-BF16), float32 accumulators.
+//
+// bfloat16 operands are multiplied as they are.  A float32 operand is split into the sum of three bfloat16 numbers,
+// x = x1 + x2 + x3, which together hold its 24 bits, and the six products with i + j <= 4 are added up, the small ones
+// first; what is left out is below 2^-26 of |x y| (Henry, Tang, Heinecke 2019, "Leveraging the bfloat16 artificial
+// intelligence datatype for higher-precision computations").  The result is nearer to the exact one than an SGEMM's.
+// It has no infinities or NaN: `pack` says if an operand holds one (or a number of 2^127 or more), and the caller
+// turns to BLAS.  Subnormal parts count as 0, an absolute error of at most 2^-126 per element.
+#include <atomic>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "bindings.hpp"
+
+namespace py = pybind11;
+
+#if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
+#include <cpuid.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "panels.hpp"
+
+namespace {
+
+using namespace panels;
+
+// what the processor has -------------------------------------------------------------------------------------------
+uint64_t enabled_states() {  // XCR0: the register files the operating system saves
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t(high) << 32) | low;
+}
+
+std::string detect() {
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27)))  // OSXSAVE
+        return "";
+    const uint64_t states = enabled_states();
+    uint32_t b7, d7, a71;
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c, &d7) || !__get_cpuid_count(7, 1, &a71, &b, &c, &d)) return "";
+    const uint32_t foundation = (1u << 16) | (1u << 17) | (1u << 30) | (1u << 31);  // F, DQ, BW, VL
+    if ((b7 & foundation) != foundation || !(a71 & (1u << 5)) || (states & 0xe6) != 0xe6) return "";
+    const bool tiles = (d7 & (1u << 22)) && (d7 & (1u << 24)) && (states & 0x60000) == 0x60000;
+    constexpr long request = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM: Linux grants tiles to those who ask
+    return tiles && syscall(SYS_arch_prctl, request, tile_data) == 0 ? "amx" : "avx512";
+}
+
+const std::string& unit() {
+    static const std::string found = detect();
+    return found;
+}
+
+// products ---------------------------------------------------------------------------------------------------------
+struct alignas(64) TileConfig {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {};
+    uint8_t rows[16] = {};
+};
+
+WITH_AMX void open_tiles() {
+    TileConfig config;
+    for (int i = 0; i < 8; i++) config.row_bytes[i] = 64, config.rows[i] = 16;
+    __asm__ volatile("" : : "r"(&config) : "memory");  // the intrinsic tells the compiler of its first 8 bytes only
+    _tile_loadconfig(&config);
+}
+
+// Tiles 0-3 hold a 32 x 32 block of the result, 4 and 5 a pair of A, 6 and 7 a pair of B.
+// Macros: the compiler's tile intrinsics are assembler statements with the number of the tile in their text.
+#define LOAD_PAIR(first, second, p)                \
+    do {                                           \
+        _tile_loadd(first, (p), 64);               \
+        _tile_loadd(second, (p) + TILE_BYTES, 64); \
+    } while (0)
+#define LOAD_A(p) LOAD_PAIR(4, 5, p)
+#define LOAD_B(p) LOAD_PAIR(6, 7, p)
+#define MULTIPLY()               \
+    do {                         \
+        _tile_dpbf16ps(0, 4, 6); \
+        _tile_dpbf16ps(1, 4, 7); \
+        _tile_dpbf16ps(2, 5, 6); \
+        _tile_dpbf16ps(3, 5, 7); \
+    } while (0)
+
+struct Amx {
+    static constexpr const char* name = "amx";
+    WITH_AMX static void begin() { open_tiles(); }
+    WITH_AMX static void end() { _tile_release(); }
+
+    // the 32 x 32 sums over `steps` steps of two panels
+    template <int TERMS>
+    WITH_AMX static void block(const char* a, const char* b, int64_t steps, float* sums) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        for (int64_t k = 0; k < steps; k++, a += TERMS * PAIR_BYTES, b += TERMS * PAIR_BYTES) {
+            LOAD_A(a);
+            if constexpr (TERMS == 3) {  // a1 b3, a1 b2, a2 b2, a2 b1, a3 b1, a1 b1: the small ones first
+                LOAD_B(b + 2 * PAIR_BYTES);
+                MULTIPLY();
+                LOAD_B(b + PAIR_BYTES);
+                MULTIPLY();
+                LOAD_A(a + PAIR_BYTES);
+                MULTIPLY();
+                LOAD_B(b);
+                MULTIPLY();
+                LOAD_A(a + 2 * PAIR_BYTES);
+                MULTIPLY();
+                LOAD_A(a);
+                MULTIPLY();
+            } else {
+                LOAD_B(b);
+                MULTIPLY();
+            }
+        }
+        _tile_stored(0, sums, 128);
+        _tile_stored(1, sums + 16, 128);
+        _tile_stored(2, sums + 16 * 32, 128);
+        _tile_stored(3, sums + 16 * 32 + 16, 128);
+    }
+};
+
+struct Avx512 {
+    static constexpr const char* name = "avx512";
+    static void begin() {}
+    static void end() {}
+
+    template <int TERMS>
+    WITH_AVX static void block(const char* a, const char* b, int64_t steps, float* sums) {
+        static_assert(TERMS == 1, "six products on this unit are slower than an SGEMM");
+        constexpr int ROWS = 8;  // 8 x 2 accumulators: what the registers hold
+        for (int first = 0; first < PANEL; first += ROWS) {
+            __m512 sum[ROWS][2] = {};
+            const char *x = a + (first / TILE) * TILE_BYTES + (first % TILE) * 64, *y = b;
+            for (int64_t k = 0; k < steps; k++, x += PAIR_BYTES, y += PAIR_BYTES)
+                for (int pair = 0; pair < TILE; pair++) {
+                    const __m512i left = _mm512_load_si512(y + 64 * pair),
+                                  right = _mm512_load_si512(y + TILE_BYTES + 64 * pair);
+                    for (int i = 0; i < ROWS; i++) {
+                        const __m512bh row =
+                            (__m512bh)_mm512_set1_epi32(*reinterpret_cast<const int*>(x + 64 * i + 4 * pair));
+                        sum[i][0] = _mm512_dpbf16_ps(sum[i][0], row, (__m512bh)left);
+                        sum[i][1] = _mm512_dpbf16_ps(sum[i][1], row, (__m512bh)right);
+                    }
+                }
+            for (int i = 0; i < ROWS; i++)
+                for (int j = 0; j < 2; j++) _mm512_store_ps(sums + (first + i) * 32 + 16 * j, sum[i][j]);
+        }
+    }
+};
+
+// Where a result goes: rows x columns, contiguous along columns; `bias`, if any, is added to every row.
+template <class Target>
+struct Result {
+    Target* data;
+    int64_t stride, rows, columns;
+    const float* bias;
+};
+
+WITH_AVX INLINE __m512 read(const float* p, __mmask16 m) { return _mm512_maskz_loadu_ps(m, p); }
+WITH_AVX INLINE __m512 read(const uint16_t* p, __mmask16 m) { return widened(_mm256_maskz_loadu_epi16(m, p)); }
+WITH_AVX INLINE void write(float* p, __mmask16 m, __m512 x) { _mm512_mask_storeu_ps(p, m, x); }
+WITH_AVX INLINE void write(uint16_t* p, __mmask16 m, __m512 x) {
+    _mm256_mask_storeu_epi16(p, m, __m256i(_mm512_cvtneps_pbh(x)));
+}
+
+// sums into the block of c at (panel i, panel j); added to what is there unless `fresh`, with the bias if `complete`
+template <class Target>
+WITH_AVX void store(const float* sums, const Result<Target>& c, int64_t i, int64_t j, bool fresh, bool complete) {
+    const int64_t rows = std::min<int64_t>(PANEL, c.rows - i * PANEL);
+    for (int half = 0; half < 2; half++) {
+        const int64_t column = j * PANEL + half * TILE;
+        const __mmask16 m = __mmask16(mask(c.columns - column, 16));
+        const __m512 bias = c.bias && complete ? _mm512_maskz_loadu_ps(m, c.bias + column) : _mm512_setzero_ps();
+        const bool biased = c.bias && complete;  // adding 0 would turn -0 into 0
+        Target* out = c.data + i * PANEL * c.stride + column;
+        for (int64_t r = 0; r < rows; r++, out += c.stride) {
+            __m512 x = _mm512_load_ps(sums + 32 * r + TILE * half);
+            x = fresh ? x : _mm512_add_ps(x, read(out, m));
+            write(out, m, biased ? _mm512_add_ps(x, bias) : x);
+        }
+    }
+}
+
+// One product, or a chunk of one, that any number of threads carry out together: each calls `run`, packs panels until
+// there are none left, waits for those the others are at, and multiplies blocks until there are none left.
+class Product {
+  public:
+    Product(bool tiles, bool split, uintptr_t a, py::tuple a_layout, uintptr_t a_packed, bool pack_a, uintptr_t b,
+            py::tuple b_layout, uintptr_t b_packed, uintptr_t c, bool low, int64_t stride, uintptr_t bias,
+            int64_t cache)
+        : tiles_(tiles),
+          split_(split),
+          low_(low),
+          a_(a, a_layout, a_packed),
+          b_(b, b_layout, b_packed),
+          c_(c),
+          stride_(stride),
+          bias_(bias) {
+        steps_ = (a_.inner + STEP - 1) / STEP;
+        const int64_t parts = (steps_ + DEPTH - 1) / DEPTH;
+        depth_ = low ? steps_ : (steps_ + parts - 1) / parts;  // bfloat16 results in one go: sums are rounded once
+        width_ = std::clamp<int64_t>(cache / (depth_ * (split ? 3 : 1) * PAIR_BYTES), 1, HEIGHT);
+        a_jobs_ = pack_a ? jobs(a_) : 0;
+        pack_jobs_ = a_jobs_ + jobs(b_);
+        tall_ = (panels_of(a_) + HEIGHT - 1) / HEIGHT;
+        blocks_ = tall_ * ((panels_of(b_) + width_ - 1) / width_);
+    }
+
+    // False if an operand holds what a split can't; then the result is unspecified.
+    bool run() {
+        py::gil_scoped_release free;
+        for (int64_t i; (i = next_pack_++) < pack_jobs_;) {
+            if (!(i < a_jobs_ ? pack_part(a_, false, i) : pack_part(b_, true, i - a_jobs_))) fit_ = false;
+            packed_++;
+        }
+        for (int spins = 0; packed_ < pack_jobs_; spins++) spins < 1000 ? _mm_pause() : (void)sched_yield();
+        if (!fit_) return false;
+        for (int64_t i; (i = next_block_++) < blocks_;) multiply_part(i);
+        return true;
+    }
+
+  private:
+    static constexpr int64_t DEPTH = 32, HEIGHT = 16, PANELS_PER_JOB = 4;  // steps, panels, panels
+
+    struct Side {
+        Side(uintptr_t data, const py::tuple& layout, uintptr_t packed)
+            : data(data),
+              packed(packed),
+              outer_stride(layout[0].cast<int64_t>()),
+              inner_stride(layout[1].cast<int64_t>()),
+              outer(layout[2].cast<int64_t>()),
+              inner(layout[3].cast<int64_t>()) {}
+        uintptr_t data, packed;
+        int64_t outer_stride, inner_stride, outer, inner;
+    };
+
+    template <class T>
+    static T* at(uintptr_t address) {
+        return reinterpret_cast<T*>(address);
+    }
+    static int64_t panels_of(const Side& x) { return (x.outer + PANEL - 1) / PANEL; }
+    static int64_t jobs(const Side& x) { return (panels_of(x) + PANELS_PER_JOB - 1) / PANELS_PER_JOB; }
+
+    bool pack_part(const Side& x, bool columns, int64_t job) const {
+        const int64_t first = job * PANELS_PER_JOB, last = std::min(first + PANELS_PER_JOB, panels_of(x));
+        if (split_)
+            return pack<float, 3>({at<float>(x.data), x.outer_stride, x.inner_stride, x.outer, x.inner}, columns,
+                                  at<char>(x.packed), first, last);
+        return pack<uint16_t, 1>({at<uint16_t>(x.data), x.outer_stride, x.inner_stride, x.outer, x.inner}, columns,
+                                 at<char>(x.packed), first, last);
+    }
+
+    void multiply_part(int64_t block) const {
+        const int64_t i = block % tall_ * HEIGHT, j = block / tall_ * width_;
+        const Result<float> full{at<float>(c_), stride_, a_.outer, b_.outer, at<float>(bias_)};
+        const Result<uint16_t> half{at<uint16_t>(c_), stride_, a_.outer, b_.outer, at<float>(bias_)};
+        if (split_)
+            multiply<Amx, 3>(full, i, j);
+        else if (tiles_)
+            low_ ? multiply<Amx, 1>(half, i, j) : multiply<Amx, 1>(full, i, j);
+        else
+            low_ ? multiply<Avx512, 1>(half, i, j) : multiply<Avx512, 1>(full, i, j);
+    }
+
+    // the block of the result from panels (i0, j0), `depth_` steps at a time: what the second-level cache holds
+    template <class Unit, int TERMS, class Target>
+    void multiply(const Result<Target>& c, int64_t i0, int64_t j0) const {
+        constexpr int64_t bytes = TERMS * PAIR_BYTES;
+        const int64_t i1 = std::min(i0 + HEIGHT, panels_of(a_)), j1 = std::min(j0 + width_, panels_of(b_));
+        const char *a = at<char>(a_.packed), *b = at<char>(b_.packed);
+        alignas(64) float sums[PANEL * PANEL];
+        Unit::begin();
+        for (int64_t k = 0; k < steps_; k += depth_)
+            for (int64_t i = i0; i < i1; i++)
+                for (int64_t j = j0; j < j1; j++) {
+                    Unit::template block<TERMS>(a + (i * steps_ + k) * bytes, b + (j * steps_ + k) * bytes,
+                                                std::min(depth_, steps_ - k), sums);
+                    store(sums, c, i, j, k == 0, k + depth_ >= steps_);
+                }
+        Unit::end();
+    }
+
+    bool tiles_, split_, low_;
+    Side a_, b_;
+    uintptr_t c_;
+    int64_t stride_;
+    uintptr_t bias_;
+    int64_t steps_, depth_, width_, a_jobs_, pack_jobs_, tall_, blocks_;
+    std::atomic<int64_t> next_pack_{0}, packed_{0}, next_block_{0};
+    std::atomic<bool> fit_{true};
+};
+
+}  // namespace
+
+void bind_gemm(py::module_& module) {
+    module.def("gemm_unit", [] { return unit(); });
+    py::class_<Product>(module, "Product")
+        .def(py::init<bool, bool, uintptr_t, py::tuple, uintptr_t, bool, uintptr_t, py::tuple, uintptr_t, uintptr_t,
+                      bool, int64_t, uintptr_t, int64_t>())
+        .def("run", &Product::run);
+}
+
+#else
+
+void bind_gemm(py::module_& module) {
+    module.def("gemm_unit", [] { return std::string(); });
+}
+
+#endif
