@@ -234,7 +234,7 @@ def dropout_entrenar() -> Side:
         y.backward(ones)
         return y
 
-    return Side(run, lambda: dropped(run().numpy(), x.grad.numpy(), x.detach().numpy()))
+    return Side(run, lambda: dropped(run().detach().numpy(), x.grad.numpy(), x.detach().numpy()))
 
 
 def dropout_torch() -> Side:

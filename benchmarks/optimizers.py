@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,15 @@ def clip_entrenar() -> Side:
     import entrenar as en
 
     parameters = entrenar_parameters()
-    return clipped(lambda norm: en.optim.clip_grad_norm_(parameters, norm), parameters)
+    side = clipped(lambda norm: en.optim.clip_grad_norm_(parameters, norm), parameters)
+
+    def result() -> Mapping[str, Any]:
+        exact = math.sqrt(sum(float(np.square(p.grad.numpy(), dtype=np.float64).sum()) for p in parameters))
+        found = side.result()
+        np.testing.assert_allclose(found["norm"], exact, rtol=1e-6)
+        return found
+
+    return Side(side.run, result)
 
 
 def clip_torch() -> Side:
@@ -121,7 +130,8 @@ CASES = [
         "clip_grad_norm_, GPT-2's shapes",
         clip_entrenar,
         {"torch": Peer(clip_torch)},
-        tolerance=1e-5,
+        # PyTorch sums in float32: its norm of these gradients is 9e-4 off; entrenar's is held to float64 in its side
+        tolerance=2e-3,
         traffic=3 * 4.0 * COUNT,  # read for the norm; read and written for the scaling
         pairs=7,
     ),

@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,13 +142,19 @@ class Runner:
             return Row(case.name, label, "invalid", deviation=found, tolerance=tolerance, note=note)
         if not case.timed:
             return Row(case.name, label, "valid", deviation=found, tolerance=tolerance)
+        before = others(ours, theirs)
+        start = time.perf_counter()
+        times = in_turn(lambda: ours.turn() / case.items, lambda: theirs.turn() / case.items, pairs)
+        wall = time.perf_counter() - start
+        after = others(ours, theirs)
         return Row(
             case.name,
             label,
             "valid",
             deviation=found,
             tolerance=tolerance,
-            times=in_turn(lambda: ours.turn() / case.items, lambda: theirs.turn() / case.items, pairs),
+            times=times,
+            others=None if before is None or after is None else max(0.0, after - before) / wall,
             target=peer.target,
             work=("gemm", case.flops / case.items) if case.flops else ("copy", case.traffic / case.items),
             machine=self.rates.get("gemm" if case.flops else "copy", math.nan),
@@ -161,6 +168,12 @@ class Runner:
         libraries = sorted({label.split()[0] for case in cases for label in case.peers})
         about = machine.described(libraries, self.threads) | {"rates": self.rates}
         return about | {"against": str(self.against)} if self.against else about
+
+
+def others(*sides: Process) -> float | None:
+    """Seconds that all processes but these have computed so far."""
+    total, known = machine.busy(), [side.cpu() for side in sides]
+    return None if total is None or None in known else total - sum(filter(None, known))
 
 
 def write(folder: Path, rows: Sequence[Row], about: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .timing import Times
 
+DISTURBED = 0.15
 WORKS = {"gemm": "GFLOP/s", "copy": "GB/s"}
 
 
@@ -18,7 +19,9 @@ class Row:
 
     state: "valid", "invalid" (the results differ), "failed" (an error) or "skipped".  deviation: as in ``case``.
     work: ("gemm", FLOP) or ("copy", bytes) per item, machine: the machine's rate of it.  memory: peaks in bytes, ours
-    first.  A target is an upper bound of a ratio, ``share_target`` a lower bound of the share of the machine's rate.
+    first.  others: cores that other processes kept busy meanwhile: with more than ``DISTURBED`` times mean little, least
+    where threads wait for each other.  A target is an upper bound of a ratio, ``share_target`` a lower bound of the share
+    of the machine's rate.
     """
 
     name: str
@@ -28,6 +31,7 @@ class Row:
     deviation: float | None = None
     tolerance: float | None = None
     times: Times | None = None
+    others: float | None = None
     target: float | None = None
     work: tuple[str, float] | None = None
     machine: float = math.nan
@@ -54,6 +58,11 @@ class Row:
     def memory_ratio(self) -> float | None:
         """Entrenar's peak memory over the peer's."""
         return self.memory[0] / self.memory[1] if self.memory else None
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other processes took too much of the machine."""
+        return self.others is not None and self.others > DISTURBED
 
     def targets(self) -> dict[str, dict[str, Any]]:
         """Each target by what it bounds: {"target", "found", "met"}."""
@@ -85,12 +94,13 @@ class Row:
 
 
 def verdicts(row: Row) -> list[str]:
-    """Each target with the word for it."""
+    """Each target with the word for it, and whether the machine was shared."""
     sign = {"time": "<=", "share": ">=", "memory": "<="}
-    return [
+    told = [
         f"{what} {sign[what]} {found['target']:.2f} {'met' if found['met'] else 'MISSED'}"
         for what, found in row.targets().items()
     ]
+    return [*told, f"DISTURBED: others used {row.others:.1f} cores"] if row.disturbed else told
 
 
 def duration(seconds: float) -> str:
@@ -113,7 +123,13 @@ def report(rows: Sequence[Row], about: Mapping[str, Any]) -> dict[str, Any]:
     """Everything, for programs: what was found and what it depends on.  Infinite numbers are None: JSON has none."""
     results = [
         dataclasses.asdict(row)
-        | {"rate": row.rate, "share": row.share, "memory_ratio": row.memory_ratio, "targets": row.targets()}
+        | {
+            "disturbed": row.disturbed,
+            "rate": row.rate,
+            "share": row.share,
+            "memory_ratio": row.memory_ratio,
+            "targets": row.targets(),
+        }
         for row in rows
     ]
     return {"machine": dict(about), "results": [{k: _finite(v) for k, v in result.items()} for result in results]}

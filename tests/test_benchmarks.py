@@ -82,11 +82,11 @@ def run(planted, *arguments):
 def test_sides_take_turns_in_going_first():
     order = []
     timing.in_turn(lambda: order.append("a") or 1.0, lambda: order.append("b") or 1.0, 3)
-    assert "".join(order) == "ab" + "ba" + "ab"
+    assert "".join(order) == "ab" + "ab" + "ba" + "ab"  # a warm-up first
 
 
 def test_the_ratio_is_the_median_over_pairs():
-    ours, theirs = iter([1.0, 2.0, 3.0]), iter([4.0, 9.0, 4.0])
+    ours, theirs = iter([7.0, 1.0, 2.0, 3.0]), iter([7.0, 4.0, 9.0, 4.0])
     found = timing.in_turn(lambda: next(ours), lambda: next(theirs), 3)
     assert (found.ours, found.theirs, found.ratio, found.pairs) == (2.0, 4.0, 0.25, 3)
     assert found.low == statistics.mean([2 / 9, 0.25]) and found.high == 0.5
@@ -256,6 +256,21 @@ def test_the_machine_is_told():
     about = machine.described(["numpy", "no_such_library"], 2)
     assert about["versions"]["no_such_library"] is None and about["versions"]["numpy"] == np.__version__
     assert about["processor"]
+
+
+def test_a_shared_machine_is_told():
+    times = timing.Times(1.0, 1.0, 1.0, 1.0, 1.0, 5)
+    assert "DISTURBED: others used 0.9 cores" in str(table.Row("n", "p", "valid", times=times, others=0.9))
+    assert "DISTURBED" not in str(table.Row("n", "p", "valid", times=times, others=0.01))
+
+
+def test_the_cpu_time_of_others_leaves_out_the_sides():
+    class Side:
+        def cpu(self):
+            return 3.0
+
+    known = runner.others(Side(), Side())
+    assert known is None or known == pytest.approx(machine.busy() - 6.0, abs=5.0)
 
 
 def test_json_has_no_infinities():
