@@ -39,12 +39,16 @@ backend_table(
     priority=20,
     module="entrenar.kernels.numba",
     ops=[
+        "add_layer_norm",
+        "add_rms_norm",
         "attention",
         "drop",
         "embedding",
         "embedding_sum",
         "gelu",
+        "glu",
         "layer_norm",
+        "linear_loss",
         "log_softmax",
         "logsumexp",
         "rms_norm",
@@ -52,5 +56,6 @@ backend_table(
         "row_losses",
         "silu",
         "softmax",
+        "swiglu",
     ],
 )

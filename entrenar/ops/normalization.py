@@ -13,7 +13,15 @@ from ..autograd.samples import Sample, Samples, calls, normals
 from . import elementwise as E, reduce, shape
 from .activations import narrow
 
-__all__ = ["batch_norm", "batch_statistics", "group_norm", "layer_norm", "rms_norm"]
+__all__ = [
+    "add_layer_norm",
+    "add_rms_norm",
+    "batch_norm",
+    "batch_statistics",
+    "group_norm",
+    "layer_norm",
+    "rms_norm",
+]
 
 
 def _axes(name: str, x: Array, w: Array | None, b: Array | None, axes: int | None) -> tuple[int, ...]:
@@ -85,6 +93,45 @@ def rms_norm(x: Array, w: Array = None, *, axes: int | None = None, eps: float =
     over = _axes("rms_norm", x, w, None, axes)
     x32 = wide(x)
     return _affine(E.mul(x32, E.rsqrt(E.add(reduce.mean(E.square(x32), axis=over, keepdims=True), eps))), w, None, x)
+
+
+def _residual_samples(bias: bool) -> Samples:
+    count = 2 if bias else 1
+    return calls(
+        normals("rows", (2, 5), (2, 5), *[(5,)] * count),
+        normals("3-d, two axes", (3, 2, 4), (3, 2, 4), *[(2, 4)] * count),
+        normals("no weight", (3, 5), (3, 5), eps=0.5),
+        normals("size-1 rows", (3, 1), (3, 1), *[(1,)] * count, eps=0.5),
+        normals("no rows", (0, 4), (0, 4), *[(4,)] * count),
+        lambda rng: Sample(
+            (
+                rng.normal(size=(5, 3)).T,
+                np.broadcast_to(rng.normal(size=(1, 5)), (3, 5)),
+                *(rng.normal(size=5)[::-1] for _ in range(count)),
+            ),
+            {},
+            "transposed, stride 0, reversed",
+        ),
+    )
+
+
+@fused(samples=_residual_samples(True))
+def add_layer_norm(
+    x: Array, residual: Array, w: Array = None, b: Array = None, *, eps: float = 1e-5
+) -> tuple[Array, Array]:
+    """(s, layer_norm(s, w, b)) with s = x + residual: the step between two blocks of a transformer.
+
+    x, residual: one shape of at least one axis.  w, b: the shape of the last axes, or None.
+    """
+    s = E.add(x, residual)
+    return s, layer_norm(s, w, b, eps=eps)
+
+
+@fused(samples=_residual_samples(False))
+def add_rms_norm(x: Array, residual: Array, w: Array = None, *, eps: float = 1e-6) -> tuple[Array, Array]:
+    """(s, rms_norm(s, w)) with s = x + residual; shapes as in ``add_layer_norm``."""
+    s = E.add(x, residual)
+    return s, rms_norm(s, w, eps=eps)
 
 
 # over channels ------------------------------------------------------------------------------------------------

@@ -74,3 +74,29 @@ def test_mixed_dtypes_promote_and_each_gradient_is_cast_back():
     assert y.dtype == np.float32
     gx, gw = en.grad(y.sum(), (x, w))
     assert (gx.dtype, gw.dtype) == (en.bfloat16, np.float32)
+
+
+def test_a_residual_added_and_normalised():
+    r, w, b = RNG.normal(size=X.shape), RNG.normal(size=4), RNG.normal(size=4)
+    total, y = en.add_layer_norm(X, r, w, b, eps=0.1)
+    np.testing.assert_array_equal(total, X + r)
+    np.testing.assert_allclose(y, normal(X + r, -1, 0.1) * w + b, rtol=1e-12)
+    total, y = en.add_rms_norm(X, r, w)
+    np.testing.assert_array_equal(total, X + r)
+    np.testing.assert_allclose(y, en.rms_norm(X + r, w), rtol=1e-12)
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_each_output_of_a_residual_norm_has_its_cotangent(used):
+    x, r, w = (en.tensor(a, requires_grad=True) for a in (X, RNG.normal(size=X.shape), RNG.normal(size=4)))
+    total = x + r
+    plain = (total, en.rms_norm(total, w))
+    fused = en.add_rms_norm(x, r, w)
+    gs = [RNG.normal(size=X.shape) for _ in used]
+    wanted = [x, r, w] if 1 in used else [x, r]
+    for a, b in zip(
+        en.grad([fused[i] for i in used], wanted, gradient=gs),
+        en.grad([plain[i] for i in used], wanted, gradient=gs),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a.data, b.data, rtol=1e-12)

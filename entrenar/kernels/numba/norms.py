@@ -22,23 +22,44 @@ BLOCK = 32  # rows per partial sum of dw and db: fixed, so that the number of th
 
 @jit
 def norm_rows(
-    x: Any, w: Any, b: Any, eps: Any, over: Any, centred: Any, y: Any, mean: Any, rstd: Any, start: int, stop: int
+    x: Any,
+    residual: Any,
+    w: Any,
+    b: Any,
+    eps: Any,
+    over: Any,
+    centred: Any,
+    summed: Any,
+    y: Any,
+    mean: Any,
+    rstd: Any,
+    start: int,
+    stop: int,
 ) -> None:
-    """y, mean and 1 / standard deviation of rows start to stop; ``over`` is 1 / columns."""
+    """y, mean and 1 / standard deviation of rows start to stop; ``over`` is 1 / columns.
+
+    If ``residual`` has rows, it is x + residual, left in ``summed``, that is normalised.
+    """
     wide()
     one = x.dtype.type(1)
     for i in range(start, stop):
-        m = total(x[i]) * over if centred else x.dtype.type(0)
-        r = one / np.sqrt(total_squares(x[i], m) * over + eps)
+        row = x[i]
+        if residual.size:
+            row = summed[i]
+            for j in range(row.size):
+                row[j] = x[i, j] + residual[i, j]
+        m = total(row) * over if centred else x.dtype.type(0)
+        r = one / np.sqrt(total_squares(row, m) * over + eps)
         mean[i] = m
         rstd[i] = r
-        for j in range(x.shape[1]):
-            y[i, j] = (x[i, j] - m) * r * w[j] + b[j]
+        for j in range(row.size):
+            y[i, j] = (row[j] - m) * r * w[j] + b[j]
 
 
 @jit
 def norm_rows_vjp(
     g: Any,
+    more: Any,
     x: Any,
     w: Any,
     mean: Any,
@@ -52,7 +73,10 @@ def norm_rows_vjp(
     start: int,
     stop: int,
 ) -> None:
-    """gx of every row in blocks start to stop and, if ``weights``, the sums of each block into its row of gw and gb."""
+    """gx of every row in blocks start to stop and, if ``weights``, the sums of each block into its row of gw and gb.
+
+    If ``more`` has rows, they are added to gx: the cotangent that reaches x along another way.
+    """
     wide()
     rows, n = x.shape
     for p in range(start, stop):
@@ -63,6 +87,9 @@ def norm_rows_vjp(
             c = c * r * over
             for j in range(n):
                 gx[i, j] = r * (g[i, j] * w[j] - a - (x[i, j] - m) * r * c)
+            if more.size:
+                for j in range(n):
+                    gx[i, j] += more[i, j]
             if weights:
                 for j in range(n):
                     gw[p, j] += g[i, j] * ((x[i, j] - m) * r)
@@ -70,27 +97,40 @@ def norm_rows_vjp(
                     gb[p, j] += g[i, j]
 
 
-def forward(x: Array, w: Array | None, b: Array | None, axes: int | None, eps: float, centred: bool) -> Any:
-    """(y, mean, rstd)."""
-    over = rows(x, _columns(x, w, b, axes))
-    count, n = over.shape
+def forward(
+    x: Array,
+    w: Array | None,
+    b: Array | None,
+    axes: int | None,
+    eps: float,
+    centred: bool,
+    residual: Array | None = None,
+) -> Any:
+    """(y, mean, rstd) of x, or (y, mean, rstd, x + residual) of x + residual."""
+    n = _columns(x, w, b, axes)
+    over = rows(x, n)
     kind = x.dtype.type
-    y, mean, rstd = memory.empty_like(over), np.empty(count, x.dtype), np.empty(count, x.dtype)
+    y, mean, rstd = memory.empty_like(over), np.empty(len(over), x.dtype), np.empty(len(over), x.dtype)
+    none = np.empty((0, n), x.dtype)
+    added, summed = (none, none) if residual is None else (rows(residual, n), memory.empty_like(over))
     split(
         norm_rows,
-        count,
+        len(over),
         n,
         over,
+        added,
         _vector(w, n, 1, x.dtype),
         _vector(b, n, 0, x.dtype),
         kind(eps),
         kind(1 / n),
         centred,
+        summed,
         y,
         mean,
         rstd,
     )
-    return y.reshape(x.shape), mean, rstd
+    y = y.reshape(x.shape)
+    return (y, mean, rstd) if residual is None else (y, mean, rstd, summed.reshape(x.shape))
 
 
 def backward(
@@ -103,8 +143,9 @@ def backward(
     rstd: Array,
     centred: bool,
     weights: bool,
+    more: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Cotangents of x, w and b (zeros for w and b unless ``weights``)."""
+    """Cotangents of x (plus ``more``), w and b (zeros for w and b unless ``weights``)."""
     over = rows(x, _columns(x, w, b, axes))
     count, n = over.shape
     blocks = -(-count // BLOCK)
@@ -114,6 +155,7 @@ def backward(
         blocks,
         BLOCK * n,
         rows(g, n),
+        np.empty((0, n), x.dtype) if more is None else rows(more, n),
         over,
         _vector(w, n, 1, x.dtype),
         mean,
