@@ -1,7 +1,7 @@
 """F5: optimizers, learning-rate schedules, gradient clipping."""
 
 from .adam import Adam, AdamW
-from .clip import NonFiniteGradient, clip_grad_norm_, clip_grad_value_, grad_norm, scale_grads
+from .clip import NonFiniteGradient, clip_factor, clip_grad_norm_, clip_grad_value_, grad_norm, scale_grads
 from .optimizer import OPTIMIZERS, Optimizer, decay_groups, optimizer, set_lr
 from .schedules import SCHEDULES, Schedule, run_schedule, schedule
 from .sgd import SGD
@@ -15,6 +15,7 @@ __all__ = [
     "NonFiniteGradient",
     "Optimizer",
     "Schedule",
+    "clip_factor",
     "clip_grad_norm_",
     "clip_grad_value_",
     "decay_groups",

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..array import FLOAT64, Array, EntrenarError
 from ..autograd import Tensor
+from ..autograd.modes import mode
 from ..autograd.tape import wrote
 from .optimizer import blocks
 from .parameters import named
@@ -26,26 +27,42 @@ def grad_norm(params: Any) -> tuple[float, str | None]:
     0 if no parameter has a gradient.
     """
     grads = [(name, t.grad.data) for name, t in named(params, "grad_norm") if t.grad is not None]
-    total = 0.0
+    arrays = [g for _, g in grads]
     with np.errstate(over="ignore", invalid="ignore"):
-        total = sum(_squares(g) for _, g in grads)
+        total = _sum_squares(arrays)
         if math.isfinite(total):
             return math.sqrt(total), None
         for name, g in grads:
             if not all(bool(np.isfinite(part).all()) for (part,) in blocks(g)):
                 return (math.nan if math.isnan(total) else math.inf), name
-        largest = max(float(np.abs(g).max()) for _, g in grads if g.size)
-        return largest * math.sqrt(sum(_squares(g, largest) for _, g in grads)), None
+        largest = max(float(np.abs(g).max()) for g in arrays if g.size)
+        return largest * math.sqrt(_sum_squares(arrays, largest)), None
 
 
-def _squares(g: Array, scale: float = 1.0) -> float:
+def _sum_squares(arrays: list[Array], scale: float = 1.0) -> float:
+    """The sum of (g / scale)**2 in float64."""
+    if mode().backend in (None, "numba") and all(isinstance(g, np.ndarray) for g in arrays):
+        from ..kernels.numba.optimizers import sum_squares
+
+        return sum_squares(arrays, scale)
     total = 0.0
-    for (part,) in blocks(g):
-        wide = part.astype(FLOAT64).reshape(-1)
-        if scale != 1.0:
-            wide /= scale
-        total += float(wide @ wide)
+    for g in arrays:
+        for (part,) in blocks(g):
+            wide = part.astype(FLOAT64).reshape(-1)
+            if scale != 1.0:
+                wide /= scale
+            total += float(wide @ wide)
     return total
+
+
+def clip_factor(params: Any, max_norm: float, *, error_if_nonfinite: bool = False) -> tuple[float, float]:
+    """(global 2-norm of the gradients, what to multiply them with so that it is at most ``max_norm``).
+
+    For ``optimizer.step(scale=factor)``: what ``clip_grad_norm_`` does without a pass over the gradients, the same bits
+    but for 16-bit gradients, which are not rounded once more.  Arguments and errors are those of ``clip_grad_norm_``.
+    """
+    _positive("clip_factor", "max_norm", max_norm)
+    return _clipping(params, max_norm, error_if_nonfinite, "gradients are to be left as they are")
 
 
 def clip_grad_norm_(params: Any, max_norm: float, *, error_if_nonfinite: bool = False) -> float:
@@ -59,15 +76,21 @@ def clip_grad_norm_(params: Any, max_norm: float, *, error_if_nonfinite: bool = 
     """
     _positive("clip_grad_norm_", "max_norm", max_norm)
     pairs = list(named(params, "clip_grad_norm_"))
-    norm, culprit = grad_norm(pairs)
+    norm, factor = _clipping(pairs, max_norm, error_if_nonfinite, "gradients were left as they are")
+    if factor != 1:
+        scale_grads(pairs, factor)
+    return norm
+
+
+def _clipping(params: Any, max_norm: float, error: bool, outcome: str) -> tuple[float, float]:
+    norm, culprit = grad_norm(params)
     if culprit is not None:
-        message = f"the gradient of {culprit} is not finite (norm {norm}): gradients were left as they are"
-        if error_if_nonfinite:
+        message = f"the gradient of {culprit} is not finite (norm {norm}): {outcome}"
+        if error:
             raise NonFiniteGradient(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
-    elif norm > max_norm:
-        scale_grads(pairs, max_norm / norm)
-    return np.float64(norm)  # a float that also has PyTorch's .item()
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    factor = max_norm / norm if culprit is None and norm > max_norm else 1.0
+    return np.float64(norm), factor  # a float that also has PyTorch's .item()
 
 
 def scale_grads(params: Any, factor: float) -> None:

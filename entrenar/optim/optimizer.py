@@ -8,22 +8,29 @@ A row of the table is a class with a few named numbers and one ``update`` on pla
         def update(self, p, g, step, group, momentum_buffer): ...
 
 ``update`` gets one block of a parameter at a time: blocks fit the cache, so that a whole update reads and writes each
-array once however many elementary operations it takes, and its temporaries are never larger than a block.
+array once however many elementary operations it takes, and its temporaries are never larger than a block.  A row may
+name a ``kernel`` that does the same in one pass, on all threads; ``update`` stays the reference it is checked against.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from ..array import FLOAT32, Array, DType, as_array, is_low, nearest, xp
+import numpy as np
+
+from ..array import FLOAT32, FLOAT64, Array, DType, as_array, as_dtype, is_bfloat16, is_low, nearest, wide, xp
 from ..autograd import Tensor
+from ..autograd.modes import mode
 from ..autograd.tape import wrote
 from ..autograd.tensor import raw
 from .parameters import named
+from .rounding import NO_KEY, key, noise, stochastic
 
 BLOCK = 32768  # elements: a block of parameter, gradient, two moments and scratch in float32 is 0.75 MB, an L2 cache
+FLOAT32_TINY = 2.0**-126  # below this a factor has lost bits as a float32
 T = TypeVar("T", bound="type[Optimizer]")
 OPTIMIZERS: dict[str, type[Optimizer]] = {}
 
@@ -109,37 +116,104 @@ class Optimizer:
                     )
 
     # one step ---------------------------------------------------------------------------------------------------
-    def step(self) -> None:
-        """One update of every parameter that has a gradient; one without is left alone, its state too."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._step(p, group)
+    def step(self, *, scale: float = 1.0) -> None:
+        """One update of every parameter that has a gradient; one without is left alone, its state too.
 
-    def _step(self, p: Tensor, group: Mapping[str, Any]) -> None:
-        state = self.state.get(p)
-        if state is None:
-            state = self.state[p] = {"step": 0, **{slot: _zeros(p.data) for slot in self.slots_of(group)}}
-        state["step"] += 1
-        slots = {slot: value for slot, value in state.items() if slot != "step"}
-        for part in blocks(p.data, raw(p.grad), *slots.values()):
-            weights, gradient, *parts = part
-            low = is_low(weights.dtype)
-            target = weights.astype(FLOAT32) if low else weights  # 16-bit weights: computed in float32, rounded once
-            self.update(
-                target,
-                gradient.astype(target.dtype, copy=False),
-                state["step"],
-                group,
-                **dict(zip(slots, parts, strict=True)),
-            )
-            if low:
-                weights[...] = target
-        wrote(p.data)
+        scale: what gradients are multiplied with on the way, themselves unchanged: clipping without a pass of its own
+        (``clip_factor``).  Raises ValueError for one that is not finite, and for a gradient or state of another shape
+        than its parameter's; then nothing has changed.
+        """
+        if not math.isfinite(scale):
+            raise ValueError(f"{type(self).__name__}.step: scale must be a finite number, got {scale!r}")
+        self._check_shapes()
+        tiny = 0 < abs(scale) < FLOAT32_TINY
+        factor = 1.0 if tiny else scale
+        passes, first = None, 0
+        for group in self.param_groups:
+            kernel = self.kernel(group) if mode().backend in (None, "numba") else None
+            if kernel is not None and passes is None:
+                from ..kernels.numba.optimizers import Passes
+
+                passes = Passes()
+            slots, weights = self.slots_of(group), group.get("stochastic_rounding", False)
+            dithers = weights or group.get("state_dtype")
+            numbers: dict[Any, Array] = {}
+            for index, p in enumerate(group["params"], first):
+                if p.grad is None:
+                    continue
+                data, g = p.data, raw(p.grad)
+                state = self.state.get(p)
+                if state is None:
+                    state = self.state[p] = {"step": 0, **{slot: _zeros(data, group) for slot in slots}}
+                state["step"] = step = state["step"] + 1
+                arrays = [state[slot] for slot in slots]
+                random = key(group["seed"], step, index, weights) if dithers else NO_KEY
+                if tiny:
+                    g = (g.astype(FLOAT64) * scale).astype(g.dtype if g.dtype == FLOAT64 else FLOAT32)
+                if passes is None or kernel is None or not isinstance(data, np.ndarray):
+                    self._by_blocks(data, g, step, group, dict(zip(slots, arrays, strict=True)), factor, random)
+                else:
+                    c = numbers.get((step, data.dtype.num))
+                    if c is None:
+                        dtype = FLOAT32 if is_low(data.dtype) else data.dtype
+                        c = numbers[step, data.dtype.num] = np.array([factor, *self.constants(group, step)], dtype)
+                    passes.add(kernel, c, random, data, g, arrays)
+                wrote(data)
+            first += len(group["params"])
+        if passes is not None:
+            passes.run()
+
+    def _check_shapes(self) -> None:
+        for group in self.param_groups:
+            for p, name in zip(group["params"], group["names"], strict=True):
+                if p.grad is not None:
+                    shape = p.data.shape
+                    for what, value in (("gradient", p.grad), *self.state.get(p, {}).items()):
+                        if what != "step" and value.shape != shape:
+                            raise ValueError(
+                                f"{type(self).__name__}.step: {name} has shape {shape}, its {what} {value.shape}"
+                            )
+
+    def _by_blocks(
+        self,
+        p: Array,
+        g: Array,
+        step: int,
+        group: Mapping[str, Any],
+        slots: Mapping[str, Array],
+        scale: float,
+        key: Array,
+    ) -> None:
+        """The reference: ``update`` on one block after the other, 16-bit floats as float32 ones."""
+        start = 0
+        for weights, gradient, *stored in blocks(p, g, *slots.values()):
+            w, *parts = (wide(part) for part in (weights, *stored))
+            gradient = gradient.astype(w.dtype, copy=False)
+            if scale != 1:
+                gradient = np.multiply(gradient, w.dtype.type(scale), out=self.scratch(w, 2))
+            self.update(w, gradient, step, group, **dict(zip(slots, parts, strict=True)))
+            bits = noise(key, start, w.size) if key is not NO_KEY else ()
+            for target, value, random in itertools.zip_longest((*stored, weights), (*parts, w), bits):
+                if target is not value:
+                    dithers = is_bfloat16(target.dtype) and (target is not weights or key[2])
+                    target[...] = stochastic(value, random) if dithers else value
+            start += w.size
 
     def update(self, p: Array, g: Array, step: int, group: Mapping[str, Any], **slots: Array) -> None:
         """Change ``p`` and the state arrays in place; ``g`` is read only, and ``step`` counts from 1."""
         raise NotImplementedError(f"{type(self).__name__} does not define update")
+
+    def kernel(self, group: Mapping[str, Any]) -> str | None:
+        """The name in ``kernels.numba.optimizers`` of the kernel that does what ``update`` does, None without one."""
+        return None
+
+    def constants(self, group: Mapping[str, Any], step: int) -> tuple[float, ...]:
+        """The numbers of the rule in the order in which its kernel takes them."""
+        raise NotImplementedError(f"{type(self).__name__} does not define constants")
+
+    def __init_subclass__(cls) -> None:
+        if "update" in vars(cls) and "kernel" not in vars(cls):  # another rule than the one of the inherited kernel
+            cls.kernel = Optimizer.kernel  # type: ignore[method-assign]
 
     def slots_of(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         """The state arrays a parameter of this group needs."""
@@ -156,7 +230,7 @@ class Optimizer:
     def state_bytes(self) -> int:
         """Bytes that the state arrays take once every parameter has had a step."""
         return sum(
-            len(self.slots_of(group)) * p.size * _state_dtype(p.dtype).itemsize
+            len(self.slots_of(group)) * p.size * _state_dtype(p.dtype, group).itemsize
             for group in self.param_groups
             for p in group["params"]
         )
@@ -199,6 +273,8 @@ class Optimizer:
         for n, (theirs, ours) in enumerate(zip(groups, self.param_groups, strict=True)):
             options = {k for k in theirs if k not in ("params", "names", "initial_lr")}
             faults += [f"group {n}: option {o!r}" for o in sorted(options ^ set(self.defaults))]
+            if (kept := theirs.get("state_dtype")) != (asked := ours.get("state_dtype")):
+                faults.append(f"group {n}: state_dtype is {kept!r}, expected {asked!r}")
             pairs += list(
                 zip(
                     theirs["params"],
@@ -234,12 +310,12 @@ class Optimizer:
             if slot not in entry:
                 faults.append(f"{name}: missing {slot!r}")
             elif slot != "step":
-                value = as_array(raw(entry[slot]))
-                made[slot] = _zeros(p.data)
+                value, made[slot] = as_array(raw(entry[slot])), _zeros(p.data, group)
+                for what in ("shape", "dtype"):
+                    if (got := getattr(value, what)) != (expected := getattr(made[slot], what)):
+                        faults.append(f"{name}: {slot} has {what} {got}, expected {expected}")
                 if value.shape == p.shape:
                     made[slot][...] = value
-                else:
-                    faults.append(f"{name}: {slot} has shape {value.shape}, expected {p.shape}")
         return made
 
     def __repr__(self) -> str:
@@ -247,12 +323,15 @@ class Optimizer:
         return f"{type(self).__name__}({sum(len(g['params']) for g in self.param_groups)} parameters, {options})"
 
 
-def _zeros(like: Array) -> Array:
-    """State for a parameter: its shape, contiguous, float32 where it has 16 bits."""
-    return xp(like).zeros(like.shape, _state_dtype(like.dtype))
+def _zeros(like: Array, group: Mapping[str, Any]) -> Array:
+    """State for a parameter: its shape, contiguous."""
+    return xp(like).zeros(like.shape, _state_dtype(like.dtype, group))
 
 
-def _state_dtype(dtype: DType) -> DType:
+def _state_dtype(dtype: DType, group: Mapping[str, Any]) -> DType:
+    """What the group asks for; else the parameter's, float32 where that has 16 bits."""
+    if group.get("state_dtype"):
+        return as_dtype(group["state_dtype"])
     return FLOAT32 if is_low(dtype) else dtype
 
 

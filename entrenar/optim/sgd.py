@@ -32,21 +32,29 @@ class SGD(Optimizer):
         """No velocity without momentum."""
         return self.slots if group["momentum"] else ()
 
+    def constants(self, group: Mapping[str, Any], step: int) -> tuple[float, ...]:
+        """lr, decay, momentum, and 1 for Nesterov's form."""
+        return group["lr"], group["weight_decay"], group["momentum"], float(group["nesterov"])
+
+    def kernel(self, group: Mapping[str, Any]) -> str | None:
+        """With a velocity or without."""
+        return "sgd_momentum" if group["momentum"] else "sgd"
+
     def update(self, p: Array, g: Array, step: int, group: Mapping[str, Any], **slots: Array) -> None:
         """One block of one parameter, in place."""
+        lr, decay, momentum, nesterov = self.constants(group, step)
         a, b = self.scratch(p, 0), self.scratch(p, 1)
-        if group["weight_decay"]:
-            np.multiply(p, group["weight_decay"], out=a)
-            np.add(a, g, out=a)
-            g = a
+        if decay:
+            np.multiply(p, decay, out=a)
+            g = np.add(a, g, out=a)
         if "momentum_buffer" in slots:
             v = slots["momentum_buffer"]
-            np.multiply(v, group["momentum"], out=v)
+            np.multiply(v, momentum, out=v)
             np.add(v, g, out=v)
-            if group["nesterov"]:
-                np.multiply(v, group["momentum"], out=b)
+            if nesterov:
+                np.multiply(v, momentum, out=b)
                 g = np.add(g, b, out=b)
             else:
                 g = v
-        np.multiply(g, group["lr"], out=b)
+        np.multiply(g, lr, out=b)
         np.subtract(p, b, out=p)

@@ -14,7 +14,7 @@ import numpy as np
 from ..array import Array, EntrenarError, default_generator
 from ..autograd import no_grad
 from ..nn import Module
-from ..optim import Optimizer, Schedule, grad_norm, scale_grads, set_lr
+from ..optim import Optimizer, Schedule, grad_norm, set_lr
 from .callbacks import Callback, StepRecord
 from .checkpoint import load_checkpoint, save_checkpoint, state_hash
 from .metrics import MetricsTracker
@@ -148,9 +148,7 @@ class Trainer:
                 )
         elif total:
             limit = self.config.max_grad_norm
-            if limit and norm > limit:
-                scale_grads(self._names.values(), limit / norm)
-            self.optimizer.step()
+            self.optimizer.step(scale=limit / norm if limit and norm > limit else 1.0)
         self.optimizer.zero_grad()
         self.step += 1
         self.tokens += total

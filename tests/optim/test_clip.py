@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import entrenar as en
-from entrenar.optim import NonFiniteGradient, clip_grad_norm_, clip_grad_value_, grad_norm
+from entrenar.optim import SGD, NonFiniteGradient, clip_factor, clip_grad_norm_, clip_grad_value_, grad_norm
 
 
 def with_grad(values, dtype=np.float32):
@@ -68,3 +68,29 @@ def test_limits_are_positive_numbers():
             clip_grad_norm_([with_grad([1.0])], limit)
         with pytest.raises(ValueError, match="must be a positive number"):
             clip_grad_value_([with_grad([1.0])], limit)
+
+
+def test_a_factor_for_the_step_is_clipping_without_a_pass():
+    for limit, expected in ((10.0, 1.0), (1.0, 0.2)):
+        a, b = with_grad([3.0]), with_grad([[4.0]])
+        assert clip_factor([a, b], limit) == (5.0, pytest.approx(expected))
+        assert a.grad.item() == 3.0
+    bad = with_grad([math.inf])
+    with pytest.warns(RuntimeWarning, match="gradient of bad is not finite"):
+        assert clip_factor([("bad", bad)], 1.0) == (math.inf, 1.0)
+    with pytest.raises(NonFiniteGradient, match="gradient of bad"):
+        clip_factor([("bad", bad)], 1.0, error_if_nonfinite=True)
+    with pytest.raises(ValueError, match="clip_factor: max_norm must be a positive number"):
+        clip_factor([bad], 0.0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_folded_clipping_against_clipping_first(dtype):
+    """The same bits, but for 16-bit gradients, which clipping first rounds once more (and its factor)."""
+    g = np.random.default_rng(0).normal(size=100).astype(en.array.as_dtype(dtype))
+    first, folded = with_grad(g, g.dtype), with_grad(g, g.dtype)
+    clip_grad_norm_([first], 1.0)
+    SGD([first], lr=1.0).step()
+    SGD([folded], lr=1.0).step(scale=clip_factor([folded], 1.0)[1])
+    tolerance = 0 if g.dtype.itemsize > 2 else 2.0**-7
+    np.testing.assert_allclose(folded.data.astype(float), first.data.astype(float), rtol=tolerance)
