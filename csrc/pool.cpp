@@ -1,95 +1,20 @@
 #include "pool.hpp"
 
 #include <algorithm>
-#include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #if defined(__unix__) || defined(__APPLE__)
-#define ENTRENAR_MMAP 1
 #include <pthread.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#define ENTRENAR_FORKS 1
 #endif
 
 namespace entrenar {
-namespace {
-
-uintptr_t round_up(uintptr_t x, uintptr_t multiple) { return (x + multiple - 1) / multiple * multiple; }
-
-// ---- the system's memory -------------------------------------------------------------------------------------------
-
-Block* from_malloc(size_t capacity) {
-    if (capacity > SIZE_MAX / 2) return nullptr;
-    void* base = std::malloc(capacity + sizeof(Block) + kAlignment);
-    if (!base) return nullptr;
-    void* place = reinterpret_cast<void*>(round_up(reinterpret_cast<uintptr_t>(base), kAlignment));
-    return new (place) Block{base, 0, capacity};
-}
-
-#ifdef ENTRENAR_MMAP
-size_t page_size() {
-    static const size_t size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    return size;
-}
-
-// The header has a page of its own in front, so that data can start on a huge page.
-Block* from_mmap(size_t capacity) {
-    const size_t lead = page_size();
-    const size_t wanted = round_up(lead + capacity, lead);
-    const size_t slack = capacity >= kHugePage ? kHugePage : 0;
-    void* given = mmap(nullptr, wanted + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (given == MAP_FAILED) return nullptr;
-    char* base = static_cast<char*>(given);
-    if (slack) {
-        const uintptr_t data = round_up(reinterpret_cast<uintptr_t>(base) + lead, kHugePage);
-        const size_t before = data - lead - reinterpret_cast<uintptr_t>(base);
-        if (before) munmap(base, before);
-        base += before;
-        if (before < slack) munmap(base + wanted, slack - before);
-#ifdef MADV_HUGEPAGE
-        madvise(base, wanted, MADV_HUGEPAGE);  // a wish: the system may have none
-#endif
-    }
-    return new (base + lead - sizeof(Block)) Block{base, wanted, capacity};
-}
-#endif
-
-Block* from_system(size_t capacity) {
-#ifdef ENTRENAR_MMAP
-    if (Block* block = from_mmap(capacity)) return block;
-#endif
-    return from_malloc(capacity);
-}
-
-void to_system(Block* block) {
-#ifdef ENTRENAR_MMAP
-    if (block->mapped) {
-        munmap(block->base, block->mapped);
-        return;
-    }
-#endif
-    std::free(block->base);
-}
-
-size_t default_limit() {
-#ifdef _SC_PHYS_PAGES
-    const long pages = sysconf(_SC_PHYS_PAGES);
-    if (pages > 0) return static_cast<size_t>(pages) / 8 * page_size();
-#endif
-    return size_t{1} << 30;
-}
-
-}  // namespace
-
-// ---- the pool ------------------------------------------------------------------------------------------------------
 
 Pool& Pool::instance() {
     // Never destroyed: arrays outlive static objects when the interpreter exits.
     static Pool* const pool = [] {
         Pool* made = new Pool;
-#ifdef ENTRENAR_MMAP
+#ifdef ENTRENAR_FORKS
         // A fork while another thread holds the mutex would leave it locked in the child for ever.
         pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
                        [] { instance().mutex_.unlock(); });
@@ -99,7 +24,10 @@ Pool& Pool::instance() {
     return *pool;
 }
 
-Pool::Pool() { counts_.limit = default_limit(); }
+Pool::Pool() {
+    const size_t memory = physical_memory();
+    counts_.limit = memory ? memory / 8 : size_t{1} << 30;
+}
 
 // The class of a size of at least kPooled, and the bytes its blocks have: the size rounded up to 1/8 of a power of two.
 int Pool::size_class(size_t size, size_t* capacity) {
@@ -109,6 +37,19 @@ int Pool::size_class(size_t size, size_t* capacity) {
     const size_t steps = (size + step - 1) / step;  // 8 to 16; 16 is the first class of the next power of two
     *capacity = steps * step;
     return (exponent - 16) * kSteps + static_cast<int>(steps) - kSteps;
+}
+
+// Lowers the capacity of a block that gave pages away to what is left, rounded down to a class; false: too little.
+bool Pool::settle(Block* block) {
+    if (block->mapped < kHugePage) return false;
+    const size_t left = static_cast<size_t>(block->end() - block->data());
+    if (left >= block->capacity) return true;
+    if (left < kHugePage) return false;
+    size_t step = kHugePage / kSteps;
+    while (left / step >= 2 * kSteps) step *= 2;
+    block->capacity = left / step * step;
+    cut(block, block->data() + block->capacity);
+    return true;
 }
 
 void Pool::unlink(Block* block) {
@@ -132,15 +73,17 @@ Block* Pool::take(size_t capacity, int size_class) {
     return block;
 }
 
-void Pool::keep(Block* block) {
+void Pool::keep(Block* block, bool as_newest) {
     size_t capacity;
     Block*& top = tops_[size_class(block->capacity, &capacity)];
-    block->newer = block->above = nullptr;
-    block->older = newest_;
+    block->above = nullptr;
     block->below = top;
     if (top) top->above = block;
-    (newest_ ? newest_->newer : oldest_) = block;
-    newest_ = top = block;
+    top = block;
+    block->newer = as_newest ? nullptr : oldest_;
+    block->older = as_newest ? newest_ : nullptr;
+    (block->newer ? block->newer->older : newest_) = block;
+    (block->older ? block->older->newer : oldest_) = block;
     counts_.idle += block->capacity;
 }
 
@@ -156,6 +99,24 @@ Block* Pool::evict(size_t allowed) {
     return chain;
 }
 
+// Takes what donors have left back in, first to be evicted, up to `allowed` idle bytes; returns the others.
+Block* Pool::keep_rest(Block* donors, size_t allowed) {
+    Block* others = nullptr;
+    std::lock_guard<std::mutex> lock(mutex_);
+    allowed = std::min(allowed, enabled_ ? counts_.limit : 0);
+    while (donors) {
+        Block* donor = donors;
+        donors = donor->older;
+        if (settle(donor) && counts_.idle + donor->capacity <= allowed) {
+            keep(donor, false);
+        } else {
+            donor->older = others;
+            others = donor;
+        }
+    }
+    return others;
+}
+
 void Pool::give_back(Block* blocks) {
     while (blocks) {
         Block* next = blocks->older;
@@ -165,46 +126,51 @@ void Pool::give_back(Block* blocks) {
 }
 
 void* Pool::allocate(size_t size, bool zeroed) {
+    Block* block;
+    bool zero = false;
     if (size < kPooled) {
-        Block* block = from_malloc(size);
-        if (block && zeroed) std::memset(block->data(), 0, size);
-        return block ? block->data() : nullptr;
+        block = from_malloc(size);
+    } else if (size >> 47) {
+        return nullptr;  // beyond any address space, and beyond the classes
+    } else {
+        block = pooled(size, &zero);
     }
-    if (size >> 47) return nullptr;  // beyond any address space, and beyond the classes
+    if (!block) return nullptr;
+    if (zeroed && !zero) std::memset(block->data(), 0, size);
+    return block->data();
+}
+
+Block* Pool::pooled(size_t size, bool* zero) {
     size_t capacity;
     const int index = size_class(size, &capacity);
-    Block *block, *evicted = nullptr;
+    size_t allowed;  // idle bytes
+    Block* evicted;
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        block = take(capacity, index);
-        if (!block) {
-            // Growing past the peak for want of the right size: idle blocks pay for it, but for an eighth of the peak,
-            // which spares a loop whose sizes differ from phase to phase from changing all of them in every round.
-            const size_t peak = std::max(counts_.peak, counts_.live);
-            const size_t bound = peak + peak / 8;
-            evicted = evict(bound - counts_.live);
-        }
+        if (Block* block = take(capacity, index)) return block;
+        // Growing past the peak for want of the right size: idle blocks pay for it, but for an eighth of the peak,
+        // which spares a loop whose sizes differ from phase to phase from changing all of them in every round.
+        const size_t peak = std::max(counts_.peak, counts_.live);
+        allowed = peak + peak / 8 - counts_.live;
+        evicted = evict(allowed);
     }
-    give_back(evicted);
-    if (block) {
-        if (zeroed) std::memset(block->data(), 0, size);
-        return block->data();
-    }
-    block = from_system(capacity);
+    Block* block = from_donors(capacity, evicted);
+    give_back(block ? keep_rest(evicted, allowed) : evicted);
     if (!block) {
-        shrink(0);
         block = from_system(capacity);
-    }
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
         if (!block) {
-            counts_.live -= capacity;
-            return nullptr;
+            shrink(0);
+            block = from_system(capacity);
         }
-        counts_.peak = std::max(counts_.peak, counts_.live);  // only now: what could not be had is no peak
+        *zero = block && block->mapped;
     }
-    if (zeroed && !block->mapped) std::memset(block->data(), 0, size);  // what is mapped is zero
-    return block->data();
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (block) {
+        counts_.peak = std::max(counts_.peak, counts_.live);  // only now: what can't be had makes no peak
+    } else {
+        counts_.live -= capacity;
+    }
+    return block;
 }
 
 void* Pool::reallocate(void* data, size_t size) {
@@ -231,7 +197,7 @@ void Pool::release(void* data) {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         counts_.live -= block->capacity;
-        keep(block);
+        keep(block, true);
         evicted = evict(enabled_ ? counts_.limit : 0);
     }
     give_back(evicted);

@@ -8,24 +8,11 @@
 #include <cstddef>
 #include <mutex>
 
+#include "blocks.hpp"
+
 namespace entrenar {
 
-constexpr size_t kPooled = size_t{1} << 16;    // smaller requests are malloc's business
-constexpr size_t kHugePage = size_t{1} << 21;  // blocks from here on start on a huge page
-constexpr size_t kAlignment = 64;              // a cache line, and the widest vector register
-
-// Stands in the 64 bytes before a block's data.
-struct alignas(kAlignment) Block {
-    void* base;            // what the system gave
-    size_t mapped;         // bytes mapped from there; 0: base is malloc's
-    size_t capacity;       // bytes of data; at least kPooled where the block belongs to the pool
-    Block *newer, *older;  // idle blocks in the order they were freed
-    Block *above, *below;  // idle blocks of one capacity, the last freed on top
-
-    void* data() { return this + 1; }
-    static Block* of(void* data) { return static_cast<Block*>(data) - 1; }
-};
-static_assert(sizeof(Block) == kAlignment, "data() must keep the alignment");
+constexpr size_t kPooled = size_t{1} << 16;  // smaller requests are malloc's business
 
 struct Counts {
     size_t live, idle, peak, limit;  // bytes; peak: the highest live so far
@@ -51,9 +38,12 @@ class Pool {
     static constexpr int kClasses = (48 - 16 + 1) * kSteps;
 
     Pool();
+    Block* pooled(size_t size, bool* zero);
     Block* take(size_t capacity, int size_class);
-    void keep(Block* block);
+    void keep(Block* block, bool as_newest);
+    Block* keep_rest(Block* donors, size_t allowed);
     void unlink(Block* block);
+    static bool settle(Block* block);
     Block* evict(size_t allowed);
     void shrink(size_t allowed);
     static void give_back(Block* blocks);
