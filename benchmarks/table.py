@@ -19,9 +19,9 @@ class Row:
 
     state: "valid", "invalid" (the results differ), "failed" (an error) or "skipped".  deviation: as in ``case``.
     work: ("gemm", FLOP) or ("copy", bytes) per item, machine: the machine's rate of it.  memory: peaks in bytes, ours
-    first.  others: cores that other processes kept busy meanwhile: with more than ``DISTURBED`` times mean little, least
-    where threads wait for each other.  A target is an upper bound of a ratio, ``share_target`` a lower bound of the share
-    of the machine's rate.
+    first.  others: cores that other processes kept busy meanwhile: beyond ``DISTURBED`` times mean little, the less
+    the more threads wait for each other.  A target is an upper bound of a ratio, ``share_target`` a lower bound of the
+    share of the machine's rate.
     """
 
     name: str
