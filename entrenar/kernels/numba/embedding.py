@@ -1,4 +1,4 @@
-"""Rows of a table and, backward, their sums: threads share the columns, so each sum is taken in the order of ids."""
+"""Rows of a table and, backward, their sums: each sum is one thread's, in the order of ids."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...array import Array
-from .. import kernel
+from .. import kernel, pool
 from ..memory import empty
-from ..pool import split
 from .jit import floats, jit, rows
-
-COLUMNS = 16  # threads get multiples of this: whole cache lines of float32
 
 
 @jit
@@ -26,19 +23,14 @@ def gather_rows(ids: Any, weight: Any, y: Any, start: int, stop: int) -> None:
 
 
 @jit
-def zero_rows(table: Any, start: int, stop: int) -> None:
-    """Rows start to stop = 0."""
+def sum_rows(ids: Any, values: Any, table: Any, start: int, stop: int) -> None:
+    """Rows start to stop of the table: zeros, to which values[i] is added for one i after the other."""
     table[start:stop] = table.dtype.type(0)
-
-
-@jit
-def add_columns(ids: Any, values: Any, table: Any, start: int, stop: int) -> None:
-    """table[ids[i]] += values[i] for one i after the other, in blocks start to stop of the columns."""
-    low, high = COLUMNS * start, min(COLUMNS * stop, table.shape[1])
     for i in range(ids.size):
-        out, row = table[ids[i], low:high], values[i, low:high]
-        for j in range(out.size):
-            out[j] += row[j]
+        if start <= ids[i] < stop:
+            out, row = table[ids[i]], values[i]
+            for j in range(out.size):
+                out[j] += row[j]
 
 
 def inside(ids: Array, count: int) -> bool:
@@ -49,23 +41,26 @@ def inside(ids: Array, count: int) -> bool:
 @kernel(
     "embedding",
     backend="numba",
-    when=lambda ids, weight: floats(weight) and weight.flags.c_contiguous and inside(ids, len(weight)),
+    when=lambda ids, weight: floats(weight) and weight.flags.carray and inside(ids, len(weight)),
 )
 def embedding(ids: Array, weight: Array) -> Array:
-    """weight[ids]; ``when`` declines a strided table, which would be copied as a whole."""
+    """weight[ids]; ``when`` declines strided and read-only tables, which would be copied as a whole."""
     width = math.prod(weight.shape[1:])
     y = empty((ids.size, width), weight.dtype)
-    split(gather_rows, ids.size, width, _flat(ids), rows(weight, width), y)
+    pool.split(gather_rows, ids.size, width, _flat(ids), rows(weight, width), y)
     return y.reshape(*ids.shape, *weight.shape[1:])
 
 
 @kernel("embedding_sum", backend="numba", when=lambda ids, rows, *, count: floats(rows) and inside(ids, count))
 def embedding_sum(ids: Array, values: Array, *, count: int) -> Array:
-    """Zeros, to which rows are added."""
+    """A piece of the table per thread, by the work there is: a row costs one unit, and one more per id."""
     width = values.shape[-1]
-    table = empty((count, width), values.dtype)
-    split(zero_rows, count, width, table)
-    split(add_columns, -(-width // COLUMNS), ids.size * COLUMNS, _flat(ids), rows(values, width), table)
+    table, ids, values = empty((count, width), values.dtype), _flat(ids), rows(values, width)
+    pieces = pool.threads() if table.size + values.size >= pool.WORTHWHILE else 1
+    done = np.cumsum(np.bincount(ids, minlength=count) + 1)
+    bounds = np.searchsorted(done, done[-1] * np.arange(1, pieces) // pieces)
+    ends = [0, *bounds.tolist(), count]
+    pool.each(lambda i: sum_rows(ids, values, table, ends[i], ends[i + 1]), pieces)
     return table
 
 
