@@ -325,7 +325,9 @@ class Optimizer:
 
 def _zeros(like: Array, group: Mapping[str, Any]) -> Array:
     """State for a parameter: its shape, contiguous."""
-    return xp(like).zeros(like.shape, _state_dtype(like.dtype, group))
+    made = xp(like).empty(like.shape, _state_dtype(like.dtype, group))  # NumPy asks for huge pages, in zeros it doesn't
+    made.fill(0)
+    return made
 
 
 def _state_dtype(dtype: DType, group: Mapping[str, Any]) -> DType:

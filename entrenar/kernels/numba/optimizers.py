@@ -19,7 +19,8 @@ from ...array import Array, is_bfloat16
 from ..pool import WORTHWHILE, each
 from .jit import OPTIONS, contiguous, jit, total_squares
 
-PIECE = 1 << 16  # elements: a piece of work costs Python some microseconds, and must be worth them
+PIECE = 1 << 15  # elements at least: a piece of work costs Python some microseconds, and must be worth them
+PIECES = 64  # of a large job, about: enough for the threads to end together
 WIDE = 1 << 12  # float64 values that lie in an L1 cache
 
 U = np.uint32
@@ -194,7 +195,8 @@ def flat(x: Array) -> Array:
 
 def pieces(sizes: Sequence[int]) -> list[tuple[int, int, int]]:
     """(array, start, stop) of the pieces of arrays of these sizes; the bounds depend on nothing else."""
-    return [(n, start, min(start + PIECE, size)) for n, size in enumerate(sizes) for start in range(0, size, PIECE)]
+    most = max(PIECE, sum(sizes) // PIECES)
+    return [(n, start, min(start + most, size)) for n, size in enumerate(sizes) for start in range(0, size, most)]
 
 
 def over(run: Callable[..., Any], sizes: Sequence[int]) -> list[Any]:
