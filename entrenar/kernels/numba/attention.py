@@ -224,7 +224,7 @@ def attention_vjp(
 ) -> Any:
     """Cotangents of q, k and v, block by block."""
     plan = Plan(q, k, v, mask, keep, scale, causal, window, offset, dropout)
-    results = [across(a, a.shape[-1]) for a in (q, k, v)]
+    results = [empty(a.shape, a.dtype) if a.flags.c_contiguous else across(a, a.shape[-1]) for a in (q, k, v)]
     cotangents, outs = matrices(g), [matrices(a) for a in results]
     several = max(1, PIECE // (plan.size.rows * plan.size.share))
     keys, _, values, scores, _, block = sizes = plan.buffers()
