@@ -189,10 +189,11 @@ WITH_AVX void store(const float* sums, const Result<Target>& c, int64_t i, int64
 // there are none left, waits for those the others are at, and multiplies blocks until there are none left.
 class Product {
   public:
-    Product(bool tiles, bool split, uintptr_t a, py::tuple a_layout, uintptr_t a_packed, bool pack_a, uintptr_t b,
-            py::tuple b_layout, uintptr_t b_packed, uintptr_t c, bool low, int64_t stride, uintptr_t bias,
+    Product(bool tiles, bool split, bool accumulate, uintptr_t a, py::tuple a_layout, uintptr_t a_packed, bool pack_a,
+            uintptr_t b, py::tuple b_layout, uintptr_t b_packed, uintptr_t c, bool low, int64_t stride, uintptr_t bias,
             int64_t cache)
         : tiles_(tiles),
+          accumulate_(accumulate),
           split_(split),
           low_(low),
           a_(a, a_layout, a_packed),
@@ -279,12 +280,12 @@ class Product {
                 for (int64_t j = j0; j < j1; j++) {
                     Unit::template block<TERMS>(a + (i * steps_ + k) * bytes, b + (j * steps_ + k) * bytes,
                                                 std::min(depth_, steps_ - k), sums);
-                    store(sums, c, i, j, k == 0, k + depth_ >= steps_);
+                    store(sums, c, i, j, k == 0 && !accumulate_, k + depth_ >= steps_);
                 }
         Unit::end();
     }
 
-    bool tiles_, split_, low_;
+    bool tiles_, accumulate_, split_, low_;
     Side a_, b_;
     uintptr_t c_;
     int64_t stride_;
@@ -299,8 +300,8 @@ class Product {
 void bind_gemm(py::module_& module) {
     module.def("gemm_unit", [] { return unit(); });
     py::class_<Product>(module, "Product")
-        .def(py::init<bool, bool, uintptr_t, py::tuple, uintptr_t, bool, uintptr_t, py::tuple, uintptr_t, uintptr_t,
-                      bool, int64_t, uintptr_t, int64_t>())
+        .def(py::init<bool, bool, bool, uintptr_t, py::tuple, uintptr_t, bool, uintptr_t, py::tuple, uintptr_t,
+                      uintptr_t, bool, int64_t, uintptr_t, int64_t>())
         .def("run", &Product::run);
 }
 

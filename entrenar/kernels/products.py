@@ -33,20 +33,29 @@ def matmul(a: Array, b: Array, bias: Array | None = None, dtype: Any = None) -> 
 
     a, b: of one float dtype; bias: (columns,), float32 for bfloat16 operands, else their dtype.
     """
+    dtype = a.dtype if dtype is None else dtype
     if a.ndim == 2 and b.ndim == 2 and _worthwhile(a, b):
-        y = _packed(a, b, bias, a.dtype if dtype is None else dtype)
-        if y is not None:
-            return y
+        # what is summed in several goes is kept in float32 meanwhile
+        y = empty((len(a), b.shape[1]), dtype if a.shape[1] <= CHUNK else FLOAT32)
+        if _packed(a, b, bias, y):
+            return y.astype(dtype, copy=False)
     if is_bfloat16(a.dtype):
-        a, b, dtype = a.astype(FLOAT32), b.astype(FLOAT32), a.dtype if dtype is None else dtype
+        a, b = a.astype(FLOAT32), b.astype(FLOAT32)
     y = blas.matmul(a, b)
     if bias is not None:
         pool.split(_add_rows, len(y), y.shape[-1], y, bias)
-    return y if dtype is None else y.astype(dtype, copy=False)
+    return y.astype(dtype, copy=False)
 
 
-def _add_rows(y: Array, bias: Array, start: int, stop: int) -> None:
-    np.add(y[start:stop], bias, out=y[start:stop])
+def add_matmul(y: Array, a: Array, b: Array) -> None:
+    """y += a @ b for matrices, a share of the rows at a time."""
+    for i in range(0, len(a), CHUNK):
+        part = y[i : i + CHUNK]
+        pool.split(_add_rows, len(part), part.shape[1], part, matmul(a[i : i + CHUNK], b, dtype=y.dtype))
+
+
+def _add_rows(y: Array, x: Array, start: int, stop: int) -> None:
+    np.add(y[start:stop], x if x.ndim == 1 else x[start:stop], out=y[start:stop])
 
 
 def _worthwhile(a: Array, b: Array) -> bool:
@@ -57,32 +66,38 @@ def _worthwhile(a: Array, b: Array) -> bool:
     return (a.dtype == b.dtype == FLOAT32 and UNIT == "amx") or (is_bfloat16(a.dtype) and is_bfloat16(b.dtype))
 
 
-def _packed(a: Array, b: Array, bias: Array | None, dtype: Any) -> Array | None:
-    """The product from packed panels; None if an operand holds what a split can't."""
-    y = empty((len(a), b.shape[1]), dtype)
-    split = a.dtype == FLOAT32
+def _packed(a: Array, b: Array, bias: Array | None, y: Array) -> bool:
+    """y = a b (+ bias) from packed panels; False, and y unspecified, if an operand holds what a split can't."""
     for i in range(0, len(a), CHUNK):
-        rows = _Panels(a[i : i + CHUNK])
-        for j in range(0, b.shape[1], CHUNK):
-            columns = _Panels(b[:, j : j + CHUNK].T)
-            product = native.Product(
-                UNIT == "amx",
-                split,
-                *(address(rows.x), rows.layout, rows.address, j == 0),
-                *(address(columns.x), columns.layout, columns.address),
-                *(address(y[i:, j:]), not split and dtype != FLOAT32, y.shape[1]),
-                0 if bias is None else address(bias[j:]),
-                CACHE,
-            )
-            fit = [True] * pool.threads()
+        for k in range(0, a.shape[1], CHUNK):
+            rows = _Panels(a[i : i + CHUNK, k : k + CHUNK])
+            last = k + CHUNK >= a.shape[1]
+            for j in range(0, b.shape[1], CHUNK):
+                columns = _Panels(b[k : k + CHUNK, j : j + CHUNK].T)
+                product = native.Product(
+                    UNIT == "amx",
+                    a.dtype == FLOAT32,
+                    k > 0,
+                    *(address(rows.x), rows.layout, rows.address, j == 0),
+                    *(address(columns.x), columns.layout, columns.address),
+                    *(address(y[i:, j:]), y.dtype != FLOAT32, y.strides[0] // y.itemsize),
+                    address(bias[j:]) if bias is not None and last else 0,
+                    CACHE,
+                )
+                if not _run(product):
+                    return False
+    return True
 
-            def run(n: int, product: Any = product, fit: list[bool] = fit) -> None:
-                fit[n] = product.run()
 
-            pool.each(run, pool.threads())
-            if not all(fit):
-                return None
-    return y
+def _run(product: Any) -> bool:
+    """Carry it out, by as many threads as there are."""
+    fit = [True] * pool.threads()
+
+    def run(n: int) -> None:
+        fit[n] = product.run()
+
+    pool.each(run, len(fit))
+    return all(fit)
 
 
 class _Panels:

@@ -16,6 +16,7 @@ from . import (
     integral,
     layers,
     linalg,
+    linear_losses,
     losses,
     methods,
     normalization,
@@ -46,6 +47,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     convolution,
     pooling,
     losses,
+    linear_losses,
     attention,
     layers,
 )

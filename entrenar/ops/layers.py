@@ -182,8 +182,9 @@ def kept(sizes: tuple[int, ...], p: float, generator: Generator | None) -> Array
 )
 def keep_scaled(x: Array, keep: Array, *, factor: float) -> Array:
     """factor x where ``keep``, else 0.  keep: booleans of the shape of x."""
-    y = np.multiply(x, x.dtype.type(factor))
-    return np.where(keep, y, y.dtype.type(0))
+    v = wide(x)
+    y = np.multiply(v, v.dtype.type(factor))
+    return np.where(keep, y, y.dtype.type(0)).astype(x.dtype, copy=False)
 
 
 def _drop_samples() -> Samples:

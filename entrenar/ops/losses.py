@@ -241,7 +241,7 @@ def row_losses(
     return narrow(E.where(keep, loss, 0.0), x.dtype)
 
 
-def _checked(name: str, x: Array, targets: Array, axis: int, ignore_index: int, weight: Array | None) -> None:
+def check_classes(name: str, x: Array, targets: Array, axis: int, ignore_index: int, weight: Array | None) -> None:
     """Raise unless the targets are class indices that fit x."""
     classes = x.shape[axis]
     rows = tuple(n for i, n in enumerate(x.shape) if i != axis % x.ndim)
@@ -308,7 +308,7 @@ def cross_entropy(
     plain = np.asarray(raw(targets))
     if is_float(plain.dtype) and plain.shape == x.shape:
         return _soft_cross_entropy(x, targets, axis, weight, reduction, label_smoothing)
-    _checked("cross_entropy", x, plain, axis, ignore_index, weight)
+    check_classes("cross_entropy", x, plain, axis, ignore_index, weight)
     flat = plain.reshape(-1)
     loss = row_losses(_rows(wide(x), axis), flat, weight, label_smoothing=label_smoothing, ignore_index=ignore_index)
     return _finished(loss, x, plain, weight, ignore_index, reduction, "cross_entropy")
@@ -366,6 +366,6 @@ def nll_loss(
     x = x if hasattr(x, "dtype") else np.asarray(x)
     _axis("nll_loss", x, axis)
     plain = np.asarray(raw(targets))
-    _checked("nll_loss", x, plain, axis, ignore_index, weight)
+    check_classes("nll_loss", x, plain, axis, ignore_index, weight)
     loss = row_picks(_rows(wide(x), axis), plain.reshape(-1), weight, ignore_index=ignore_index)
     return _finished(loss, x, plain, weight, ignore_index, reduction, "nll_loss")

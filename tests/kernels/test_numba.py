@@ -111,11 +111,22 @@ LARGE = {
     "add_rms_norm": ((600, 70), (600, 70), (70,)),
     "attention": ((2, 4, 600, 8), (2, 2, 600, 8), (2, 2, 600, 8)),
     "layer_norm": ((600, 70), (70,), (70,)),
+    "linear_loss": ((600, 70), (80, 70), (80,)),
     "rms_norm": ((600, 70), (70,)),
     "swiglu": ((600, 70), (600, 70)),
     "rotate": ((600, 70), (600, 20), (600, 20)),
 }
-INTEGERS = {"row_losses": (1, 600), "embedding": (0, 900), "embedding_sum": (0, 600)}  # where they stand, how many
+INTEGERS = {  # where they stand, how many
+    "row_losses": (1, 600),
+    "linear_loss": (2, 600),
+    "embedding": (0, 900),
+    "embedding_sum": (0, 600),
+}
+    "row_losses": (1, 600),
+    "linear_loss": (2, 600),
+    "embedding": (0, 900),
+    "embedding_sum": (0, 600),
+}  # where they stand, how many
 
 
 @every_kernel

@@ -1,4 +1,8 @@
-"""Cross entropy of logits with integer targets.  One number per row is kept, the log of its sum of exponentials."""
+"""Cross entropy of logits with integer targets.  One number per row is kept, the log of its sum of exponentials.
+
+Fused with the projection to the logits, it makes these for some rows at a time, turns them into their own cotangent
+where they lie and multiplies this into the gradients: with the loss a scalar, they are known up to one factor.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,12 @@ import numpy as np
 
 from ...array import Array
 from .. import kernel
+from ..memory import empty, empty_like
 from ..pool import split
-from .jit import exp, floats, jit, row_max, rows, total_exp
+from ..products import add_matmul, matmul
+from .jit import contiguous, exp, floats, jit, row_max, rows, total, total_exp
+
+ROOM = 1 << 27  # bytes of logits at a time
 
 
 @jit
@@ -63,10 +71,113 @@ def row_losses(x: Array, targets: Array, weight: None, *, label_smoothing: float
 def row_losses_vjp(g: Array, x: Array, targets: Array, lse: Array, *, ignore_index: int) -> Any:
     """The cotangent of x."""
     x = rows(x, x.shape[1])
-    gx = np.empty_like(x)
+    gx = empty_like(x)
     split(cross_entropy_rows_vjp, *x.shape, rows(g, g.size)[0], x, _indices(targets), ignore_index, lse, gx)
     return gx, None, None
 
 
 def _indices(targets: Array) -> Array:
     return rows(targets.astype(np.int64, copy=False), targets.size)[0]
+
+
+# with the projection ------------------------------------------------------------------------------------------
+@jit
+def loss_rows(z: Any, targets: Any, ignored: int, over: Any, wanted: bool, loss: Any, start: int, stop: int) -> None:
+    """loss as above and, if ``wanted``, z becomes its own cotangent times 1 / ``over``."""
+    zero = z.dtype.type(0)
+    for i in range(start, stop):
+        if targets[i] == ignored:
+            loss[i] = zero
+            z[i] = zero
+            continue
+        row = z[i]
+        top = row_max(row)
+        if np.abs(top) == np.inf:
+            top = zero
+        picked = row[targets[i]]
+        if not wanted:
+            loss[i] = np.log(total_exp(row, top)) + top - picked
+            continue
+        for j in range(row.size):
+            row[j] = exp(row[j] - top)
+        s = total(row)
+        loss[i] = np.log(s) + top - picked
+        factor = zero if s == zero else over / s
+        for j in range(row.size):
+            row[j] *= factor
+        row[targets[i]] -= over
+
+
+class Made:
+    """Gradients made on the way forward, given away once."""
+
+    __slots__ = ("gradients",)
+
+    def __init__(self, gradients: tuple[Array | None, ...] | None) -> None:
+        self.gradients = gradients
+
+    def take(self) -> tuple[Array | None, ...]:
+        """They belong to whoever asks first."""
+        taken, self.gradients = self.gradients, None
+        assert taken is not None
+        return taken
+
+
+def linear_accepted(
+    x: Array, w: Array, targets: Array, b: Array | None, *, ignore_index: int, over: float, gradients: bool
+) -> bool:
+    """One dtype."""
+    return floats(x, w, b)
+
+
+@kernel("linear_loss", backend="numba", when=linear_accepted, saves=("made",))
+def linear_loss(
+    x: Array, w: Array, targets: Array, b: Array | None, *, ignore_index: int, over: float, gradients: bool
+) -> Any:
+    """The loss and, if wanted, the cotangents of x, w and b for a cotangent of 1."""
+    kind = x.dtype.type
+    targets, loss = _indices(targets), empty(len(x), x.dtype)
+    bias = None if b is None else contiguous(b)
+    gx = empty(x.shape, x.dtype) if gradients else None
+    gw = gb = None
+    step = max(1, min(len(x), ROOM // (len(w) * x.itemsize)))
+    step = -(-len(x) // -(-len(x) // step))
+    for i in range(0, len(x), step):
+        some = slice(i, i + step)
+        z = matmul(x[some], w.T, bias)
+        split(loss_rows, *z.shape, z, targets[some], ignore_index, kind(1 / over), gradients, loss[some])
+        if gx is None:
+            continue
+        gx[some] = matmul(z, w)
+        if gw is None:
+            gw, gb = matmul(z.T, x[some]), None if b is None else z.sum(0)
+            continue
+        add_matmul(gw, z.T, x[some])
+        if gb is not None:
+            gb += z.sum(0)
+    return np.asarray(loss.sum() * kind(1 / over)), Made((gx, gw, None, gb) if gradients else None)
+
+
+def still_there(g: Array, made: Made) -> bool:
+    """Whether the gradients were made, and not taken by an earlier backward."""
+    return made.gradients is not None
+
+
+@kernel("linear_loss.vjp", backend="numba", when=still_there)
+def linear_loss_vjp(g: Array, made: Made) -> Any:
+    """What was made, times the cotangent."""
+    taken = made.take()
+    if g != 1:
+        for gradient in taken:
+            if gradient is not None:
+                flat = gradient.reshape(-1)
+                split(_scale if g else _clear, flat.size, 1, flat, g)
+    return taken
+
+
+def _scale(x: Array, factor: Array, start: int, stop: int) -> None:
+    np.multiply(x[start:stop], factor, out=x[start:stop])
+
+
+def _clear(x: Array, factor: Array, start: int, stop: int) -> None:
+    x[start:stop] = 0  # also where there is a NaN: a zero cotangent gives zeros
