@@ -5,3 +5,4 @@
 
 void bind_memory(pybind11::module_& module);
 void bind_gemm(pybind11::module_& module);
+void bind_team(pybind11::module_& module);

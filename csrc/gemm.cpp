@@ -8,7 +8,8 @@
 // turns to BLAS.  Subnormal parts count as 0, an absolute error of at most 2^-126 per element.
 #include <atomic>
 #include <cstdint>
-#include <stdexcept>
+#include <cstdlib>
+#include <new>
 #include <string>
 
 #include "bindings.hpp"
@@ -18,6 +19,7 @@ namespace py = pybind11;
 #if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
 #include <cpuid.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -185,112 +187,141 @@ WITH_AVX void store(const float* sums, const Result<Target>& c, int64_t i, int64
     }
 }
 
-// One product, or a chunk of one, that any number of threads carry out together: each calls `run`, packs panels until
-// there are none left, waits for those the others are at, and multiplies blocks until there are none left.
+// A block of panels of A for one thread at a time: 2 MiB in one page where the system has such.
+char* block_memory() {
+    struct Block {
+        char* data = static_cast<char*>(std::aligned_alloc(2 << 20, 2 << 20));
+        Block() {
+            if (!data) throw std::bad_alloc();
+            madvise(data, 2 << 20, MADV_HUGEPAGE);
+        }
+        ~Block() { std::free(data); }
+    };
+    thread_local Block block;
+    return block.data;
+}
+
+// One product, or a chunk of one, that any number of threads carry out together: each calls `run`, packs panels of B
+// until there are none left, waits for those the others are at, then takes block after block of A's panels, packs it
+// into its own cache and multiplies it with all of B.  How many panels a block has changes no bit of the result.
 class Product {
   public:
-    Product(bool tiles, bool split, bool accumulate, uintptr_t a, py::tuple a_layout, uintptr_t a_packed, bool pack_a,
-            uintptr_t b, py::tuple b_layout, uintptr_t b_packed, uintptr_t c, bool low, int64_t stride, uintptr_t bias,
-            int64_t cache)
+    struct Side {
+        Side(uintptr_t data, const py::tuple& layout)
+            : data(data),
+              outer_stride(layout[0].cast<int64_t>()),
+              inner_stride(layout[1].cast<int64_t>()),
+              outer(layout[2].cast<int64_t>()),
+              inner(layout[3].cast<int64_t>()) {}
+        uintptr_t data;
+        int64_t outer_stride, inner_stride, outer, inner;
+    };
+
+    // turned: c is the transpose of what A and B make, and `bias` goes along A
+    Product(bool tiles, bool split, bool turned, bool accumulate, uintptr_t a, py::tuple a_layout, uintptr_t b,
+            py::tuple b_layout, uintptr_t b_packed, uintptr_t c, bool low, int64_t stride, uintptr_t bias, int threads)
         : tiles_(tiles),
-          accumulate_(accumulate),
           split_(split),
+          turned_(turned),
+          accumulate_(accumulate),
           low_(low),
-          a_(a, a_layout, a_packed),
-          b_(b, b_layout, b_packed),
+          a_(a, a_layout),
+          b_(b, b_layout),
+          b_packed_(b_packed),
           c_(c),
           stride_(stride),
           bias_(bias) {
         steps_ = (a_.inner + STEP - 1) / STEP;
-        const int64_t parts = (steps_ + DEPTH - 1) / DEPTH;
-        depth_ = low ? steps_ : (steps_ + parts - 1) / parts;  // bfloat16 results in one go: sums are rounded once
-        width_ = std::clamp<int64_t>(cache / (depth_ * (split ? 3 : 1) * PAIR_BYTES), 1, HEIGHT);
-        a_jobs_ = pack_a ? jobs(a_) : 0;
-        pack_jobs_ = a_jobs_ + jobs(b_);
-        tall_ = (panels_of(a_) + HEIGHT - 1) / HEIGHT;
-        blocks_ = tall_ * ((panels_of(b_) + width_ - 1) / width_);
+        const int64_t most = split ? 24 : 64, parts = low ? 1 : (steps_ + most - 1) / most;
+        depth_ = (steps_ + parts - 1) / parts;  // bfloat16 results in one go: sums are rounded once
+        const int64_t room = (2 << 20) * 7 / 16 / (depth_ * (split ? 3 : 1) * PAIR_BYTES);
+        height_ = std::clamp<int64_t>((panels_of(a_) + threads - 1) / threads, 1, std::clamp<int64_t>(room, 1, 8));
+        pack_jobs_ = (panels_of(b_) + PANELS_PER_JOB - 1) / PANELS_PER_JOB;
+        blocks_ = (panels_of(a_) + height_ - 1) / height_;
     }
 
     // False if an operand holds what a split can't; then the result is unspecified.
     bool run() {
         py::gil_scoped_release free;
-        for (int64_t i; (i = next_pack_++) < pack_jobs_;) {
-            if (!(i < a_jobs_ ? pack_part(a_, false, i) : pack_part(b_, true, i - a_jobs_))) fit_ = false;
-            packed_++;
-        }
+        for (int64_t i; (i = next_pack_++) < pack_jobs_; packed_++) pack_columns(i);
         for (int spins = 0; packed_ < pack_jobs_; spins++) spins < 1000 ? _mm_pause() : (void)sched_yield();
-        if (!fit_) return false;
-        for (int64_t i; (i = next_block_++) < blocks_;) multiply_part(i);
-        return true;
+        for (int64_t i; fit_ && (i = next_block_++) < blocks_;) multiply_block(i);
+        return fit_;
     }
 
   private:
-    static constexpr int64_t DEPTH = 32, HEIGHT = 16, PANELS_PER_JOB = 4;  // steps, panels, panels
-
-    struct Side {
-        Side(uintptr_t data, const py::tuple& layout, uintptr_t packed)
-            : data(data),
-              packed(packed),
-              outer_stride(layout[0].cast<int64_t>()),
-              inner_stride(layout[1].cast<int64_t>()),
-              outer(layout[2].cast<int64_t>()),
-              inner(layout[3].cast<int64_t>()) {}
-        uintptr_t data, packed;
-        int64_t outer_stride, inner_stride, outer, inner;
-    };
+    static constexpr int64_t PANELS_PER_JOB = 2;
 
     template <class T>
     static T* at(uintptr_t address) {
         return reinterpret_cast<T*>(address);
     }
+    template <class T>
+    static Operand<T> operand(const Side& x) {
+        return {at<T>(x.data), x.outer_stride, x.inner_stride, x.outer, x.inner};
+    }
     static int64_t panels_of(const Side& x) { return (x.outer + PANEL - 1) / PANEL; }
-    static int64_t jobs(const Side& x) { return (panels_of(x) + PANELS_PER_JOB - 1) / PANELS_PER_JOB; }
 
-    bool pack_part(const Side& x, bool columns, int64_t job) const {
-        const int64_t first = job * PANELS_PER_JOB, last = std::min(first + PANELS_PER_JOB, panels_of(x));
-        if (split_)
-            return pack<float, 3>({at<float>(x.data), x.outer_stride, x.inner_stride, x.outer, x.inner}, columns,
-                                  at<char>(x.packed), first, last);
-        return pack<uint16_t, 1>({at<uint16_t>(x.data), x.outer_stride, x.inner_stride, x.outer, x.inner}, columns,
-                                 at<char>(x.packed), first, last);
+    template <class Source, int TERMS>
+    void pack_side(const Side& x, bool columns, char* packed, int64_t first, int64_t last, int64_t from, int64_t to) {
+        if (!pack<Source, TERMS>(operand<Source>(x), columns, packed, first, last, from, to)) fit_ = false;
     }
 
-    void multiply_part(int64_t block) const {
-        const int64_t i = block % tall_ * HEIGHT, j = block / tall_ * width_;
-        const Result<float> full{at<float>(c_), stride_, a_.outer, b_.outer, at<float>(bias_)};
-        const Result<uint16_t> half{at<uint16_t>(c_), stride_, a_.outer, b_.outer, at<float>(bias_)};
+    void pack_columns(int64_t job) {
+        const int64_t first = job * PANELS_PER_JOB, last = std::min(first + PANELS_PER_JOB, panels_of(b_));
+        char* packed = at<char>(b_packed_) + first * steps_ * (split_ ? 3 : 1) * PAIR_BYTES;
         if (split_)
-            multiply<Amx, 3>(full, i, j);
-        else if (tiles_)
-            low_ ? multiply<Amx, 1>(half, i, j) : multiply<Amx, 1>(full, i, j);
+            pack_side<float, 3>(b_, true, packed, first, last, 0, steps_);
         else
-            low_ ? multiply<Avx512, 1>(half, i, j) : multiply<Avx512, 1>(full, i, j);
+            pack_side<uint16_t, 1>(b_, true, packed, first, last, 0, steps_);
     }
 
-    // the block of the result from panels (i0, j0), `depth_` steps at a time: what the second-level cache holds
-    template <class Unit, int TERMS, class Target>
-    void multiply(const Result<Target>& c, int64_t i0, int64_t j0) const {
+    void multiply_block(int64_t block) {
+        const int64_t rows = turned_ ? b_.outer : a_.outer, columns = turned_ ? a_.outer : b_.outer;
+        const Result<float> full{at<float>(c_), stride_, rows, columns, at<float>(bias_)};
+        const Result<uint16_t> half{at<uint16_t>(c_), stride_, rows, columns, at<float>(bias_)};
+        if (split_)
+            multiply<Amx, float, 3>(full, block);
+        else if (tiles_)
+            low_ ? multiply<Amx, uint16_t, 1>(half, block) : multiply<Amx, uint16_t, 1>(full, block);
+        else
+            low_ ? multiply<Avx512, uint16_t, 1>(half, block) : multiply<Avx512, uint16_t, 1>(full, block);
+    }
+
+    template <class Unit, class Source, int TERMS, class Target>
+    void multiply(const Result<Target>& c, int64_t block) {
         constexpr int64_t bytes = TERMS * PAIR_BYTES;
-        const int64_t i1 = std::min(i0 + HEIGHT, panels_of(a_)), j1 = std::min(j0 + width_, panels_of(b_));
-        const char *a = at<char>(a_.packed), *b = at<char>(b_.packed);
+        const int64_t first = block * height_, last = std::min(first + height_, panels_of(a_));
         alignas(64) float sums[PANEL * PANEL];
+        char* own = block_memory();
         Unit::begin();
-        for (int64_t k = 0; k < steps_; k += depth_)
-            for (int64_t i = i0; i < i1; i++)
-                for (int64_t j = j0; j < j1; j++) {
-                    Unit::template block<TERMS>(a + (i * steps_ + k) * bytes, b + (j * steps_ + k) * bytes,
-                                                std::min(depth_, steps_ - k), sums);
-                    store(sums, c, i, j, k == 0 && !accumulate_, k + depth_ >= steps_);
-                }
+        for (int64_t k = 0; k < steps_; k += depth_) {
+            const int64_t deep = std::min(depth_, steps_ - k);
+            const bool fresh = k == 0 && !accumulate_, complete = k + depth_ >= steps_;
+            for (int64_t i0 = first; i0 < last; i0 += fitting(bytes)) {
+                const int64_t i1 = std::min(i0 + fitting(bytes), last);
+                pack_side<Source, TERMS>(a_, false, own, i0, i1, k, k + deep);
+                for (int64_t j = 0; j < panels_of(b_); j++)
+                    for (int64_t i = i0; i < i1; i++) {
+                        Unit::template block<TERMS>(own + (i - i0) * deep * bytes,
+                                                    at<char>(b_packed_) + (j * steps_ + k) * bytes, deep, sums);
+                        if (turned_) transpose(sums);
+                        store(sums, c, turned_ ? j : i, turned_ ? i : j, fresh, complete);
+                    }
+            }
+        }
         Unit::end();
     }
 
-    bool tiles_, accumulate_, split_, low_;
+    // panels of A that the thread's memory holds
+    int64_t fitting(int64_t bytes) const { return std::max<int64_t>(1, (2 << 20) / (depth_ * bytes)); }
+
+    bool tiles_, split_, turned_, accumulate_, low_;
     Side a_, b_;
-    uintptr_t c_;
+    uintptr_t b_packed_, c_;
     int64_t stride_;
     uintptr_t bias_;
-    int64_t steps_, depth_, width_, a_jobs_, pack_jobs_, tall_, blocks_;
+    int64_t steps_, depth_, height_, pack_jobs_, blocks_;
     std::atomic<int64_t> next_pack_{0}, packed_{0}, next_block_{0};
     std::atomic<bool> fit_{true};
 };
@@ -300,8 +331,8 @@ class Product {
 void bind_gemm(py::module_& module) {
     module.def("gemm_unit", [] { return unit(); });
     py::class_<Product>(module, "Product")
-        .def(py::init<bool, bool, bool, uintptr_t, py::tuple, uintptr_t, bool, uintptr_t, py::tuple, uintptr_t,
-                      uintptr_t, bool, int64_t, uintptr_t, int64_t>())
+        .def(py::init<bool, bool, bool, bool, uintptr_t, py::tuple, uintptr_t, py::tuple, uintptr_t, uintptr_t, bool,
+                      int64_t, uintptr_t, int>())
         .def("run", &Product::run);
 }
 

@@ -4,4 +4,5 @@
 PYBIND11_MODULE(_native, module) {
     bind_memory(module);
     bind_gemm(module);
+    bind_team(module);
 }

@@ -125,23 +125,37 @@ WITH_AVX INLINE void load(const Operand<uint16_t>& x, int64_t o, int64_t k, __m5
     }
 }
 
-// Panels first to last of an operand; false if it holds what a split can't.
+// Panels `first` to `last` of an operand, steps `from` to `to` of each, one panel after the other; false if it holds
+// what a split can't.
 template <class Source, int TERMS>
-WITH_AVX bool pack(const Operand<Source>& x, bool columns, char* packed, int64_t first, int64_t last) {
-    const int64_t steps = (x.inner + STEP - 1) / STEP;
+WITH_AVX bool pack(const Operand<Source>& x, bool columns, char* packed, int64_t first, int64_t last, int64_t from,
+                   int64_t to) {
     const bool turned = columns == (x.inner_stride == 1);
     __m512i largest = _mm512_setzero_si512(), r[TERMS][16];
     for (int64_t panel = first; panel < last; panel++)
-        for (int64_t step = 0; step < steps; step++)
+        for (int64_t step = from; step < to; step++, packed += TERMS * PAIR_BYTES)
             for (int half = 0; half < 2; half++) {
                 load(x, panel * PANEL + half * TILE, step * STEP, r, largest);
-                char* tile = packed + (panel * steps + step) * TERMS * PAIR_BYTES + half * TILE_BYTES;
+                char* tile = packed + half * TILE_BYTES;
                 for (int t = 0; t < TERMS; t++, tile += PAIR_BYTES) {
                     if (turned) transpose(r[t]);
                     for (int i = 0; i < TILE; i++) _mm512_store_si512(tile + 64 * i, r[t][i]);
                 }
             }
     return _mm512_reduce_max_epu32(largest) < LARGE;
+}
+
+// A 32 x 32 block turned over.
+WITH_AVX inline void transpose(float* sums) {
+    __m512i r[4][TILE];
+    float* const quarter[4] = {sums, sums + TILE, sums + TILE * PANEL, sums + TILE * PANEL + TILE};
+    for (int q = 0; q < 4; q++) {
+        for (int i = 0; i < TILE; i++) r[q][i] = _mm512_castps_si512(_mm512_load_ps(quarter[q] + i * PANEL));
+        transpose(r[q]);
+    }
+    for (int q = 0; q < 4; q++)
+        for (int i = 0; i < TILE; i++)
+            _mm512_store_ps(quarter[q == 1 ? 2 : q == 2 ? 1 : q] + i * PANEL, _mm512_castsi512_ps(r[q][i]));
 }
 
 }  // namespace panels

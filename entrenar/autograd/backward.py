@@ -6,11 +6,13 @@ import warnings
 import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from ..array import GraphError, as_array, xp
+from ..kernels.memory import pooled
 from .modes import Changed, mode
 from .tape import HOOKS, WRITES, Node, check_unwritten, hooks_of, reachable
 from .tensor import Tensor, edge_of, raw, settle
@@ -60,10 +62,21 @@ def _accumulate(leaf: Tensor, g: Any, given: set[int], create_graph: bool) -> No
         else:
             leaf.grad.data += g
         return
-    if id(g) in given or g.base is not None or not g.flags.writeable:
+    if not _adoptable(g, given):
         g = g.copy()
     given.add(id(g))
     leaf.grad = Tensor(g)
+
+
+def _adoptable(g: Any, given: set[int]) -> bool:
+    """Whether a gradient may keep the memory of ``g``: nobody else has it, not even by another view."""
+    if id(g) in given or not g.flags.writeable:
+        return False
+    owner = g.base
+    if owner is None:
+        return True
+    # a whole array turned or reshaped, such as the gradient of a transposed weight: g, this name and the call hold it
+    return owner.__class__ is np.ndarray and owner.base is None and owner.size == g.size and getrefcount(owner) == 3
 
 
 def grad(
@@ -104,7 +117,7 @@ def grad(
                     "pass allow_unused=True to get None for it"
                 )
         elif not isinstance(g, Tensor):
-            g = Tensor(g.copy() if id(g) in given or g.base is not None or not g.flags.writeable else g)
+            g = Tensor(g if _adoptable(g, given) else g.copy())
             given.add(id(g.data))
         result.append(g)
     return result[0] if single else tuple(result)
@@ -177,7 +190,7 @@ def run(
     anomaly, hooked = mode().anomaly, bool(HOOKS)
     if anomaly is not None:
         anomaly.before(nodes, cot)
-    with np.errstate(all="ignore"), Changed(grad=True) if create_graph else nullcontext():
+    with np.errstate(all="ignore"), pooled(), Changed(grad=True) if create_graph else nullcontext():
         for node in reversed(nodes):
             g = cot.pop(node, None)
             if g is None:

@@ -1,4 +1,4 @@
-"""The thread pool of the host kernels: rows split over threads that sleep when there is nothing to do.
+"""The thread pool of the host kernels: rows split over threads that sleep when there is nothing to do for a while.
 
 A kernel takes part only with code that releases the GIL.  ``split`` is for rows that are computed the same way whoever
 computes them, ``each`` for pieces whose bounds depend on sizes alone: so the number of threads never changes a bit.
@@ -11,12 +11,14 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from .cpp import native
+
 WORTHWHILE = 1 << 15  # below this many elements waking a thread costs more than it saves
+PATIENCE = 200  # microseconds that a thread looks for work before it sleeps: waking it takes up to 100
 _lock = threading.Lock()
-_executor: ThreadPoolExecutor | None = None
+_crew: _Crew | None = None
 _limit = 0
 _inside = threading.local()
 
@@ -54,61 +56,134 @@ def split(run: Callable[..., Any], rows: int, width: int, *args: Any) -> None:
 def each(run: Callable[[int], Any], count: int) -> None:
     """Call ``run(i)`` for i in range(count), every i once, by whichever thread is free; the first error is raised.
 
-    Inside a piece the calls run one after the other, so nested use can't wait for itself.
+    Inside a piece, and while another thread's pieces are under way, the calls run one after the other.
     """
     helpers = min(threads(), count) - 1
-    if helpers <= 0 or getattr(_inside, "piece", False):
+    crew = _crew_of(helpers) if helpers > 0 and not getattr(_inside, "piece", False) else None
+    if crew is None or not crew.lead(run, count):
         for i in range(count):
             run(i)
-        return
-    numbers = itertools.count()  # next() on it is atomic: no number is taken twice
 
-    def work() -> None:
+
+class _Crew:
+    """Threads that help with one job at a time."""
+
+    def __init__(self, helpers: int) -> None:
+        self.helpers = helpers
+        self.team: Any = native.Team(PATIENCE) if native is not None else _Team()
+        self.busy = threading.Lock()
+        self.run: Callable[[int], Any] = int
+        self.count, self.numbers, self.ended = 0, itertools.count(), False
+        self.error: BaseException | None = None
+        for _ in range(helpers):
+            threading.Thread(target=self._help, name="entrenar-kernel", daemon=True).start()
+
+    def lead(self, run: Callable[[int], Any], count: int) -> bool:
+        """Carry out a job with the others' help; False if they are at another one."""
+        if not self.busy.acquire(blocking=False):
+            return False
+        try:
+            self.run, self.count, self.error = run, count, None
+            self.numbers = itertools.count()  # next() on it is atomic: no number is taken twice
+            self.team.start()
+            try:
+                self._work()
+            finally:
+                self.team.finish()
+            error, self.run, self.error = self.error, int, None
+        finally:
+            self.busy.release()
+        if error is not None:
+            raise error
+        return True
+
+    def _work(self) -> None:
+        numbers, run, count = self.numbers, self.run, self.count
         _inside.piece = True
         try:
             while (i := next(numbers)) < count:
                 run(i)
-        except BaseException:
+        except BaseException as error:
+            self.error = self.error or error
             while next(numbers) < count:  # the others find nothing left
                 pass
-            raise
         finally:
             _inside.piece = False
 
-    pool = _pool()
-    waiting = [pool.submit(work) for _ in range(helpers)]
-    try:
-        work()
-    finally:
-        for job in waiting:
-            if not job.cancel():
-                job.exception()
-    for job in waiting:
-        if not job.cancelled():
-            job.result()
+    def _help(self) -> None:
+        seen = 0
+        while not self.ended:
+            seen = self.team.wait(seen)
+            if self.team.enter():
+                try:
+                    self._work()
+                finally:
+                    self.team.leave()
+
+    def end(self) -> None:
+        """Let the threads go."""
+        self.ended = True
+        self.team.start()
 
 
-def _pool() -> ThreadPoolExecutor:
-    global _executor
+class _Team:
+    """csrc/team.cpp in Python: helpers that sleep at once."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.job = self.inside = 0
+        self.open = False
+
+    def wait(self, seen: int) -> int:
+        with self.changed:
+            self.changed.wait_for(lambda: self.job != seen)
+            return self.job
+
+    def enter(self) -> bool:
+        with self.changed:
+            self.inside += self.open
+            return self.open
+
+    def leave(self) -> None:
+        with self.changed:
+            self.inside -= 1
+            self.changed.notify_all()
+
+    def start(self) -> None:
+        with self.changed:
+            self.job, self.open = self.job + 1, True
+            self.changed.notify_all()
+
+    def finish(self) -> None:
+        with self.changed:
+            self.open = False
+            self.changed.wait_for(lambda: self.inside == 0)
+
+
+def _crew_of(helpers: int) -> _Crew:
+    global _crew
+    wanted = max(helpers, threads() - 1)
     with _lock:
-        if _executor is None:
-            _executor = ThreadPoolExecutor(max(1, threads() - 1), thread_name_prefix="entrenar-kernel")
-        return _executor
+        if _crew is None or _crew.helpers < wanted:
+            old, _crew = _crew, _Crew(wanted)
+            if old is not None:
+                old.end()
+        return _crew
 
 
 def _forget() -> None:
-    """Make a new pool at the next use; threads of the old one end when they are idle."""
-    global _executor
+    """New threads at the next use."""
+    global _crew
     with _lock:
-        old, _executor = _executor, None
+        old, _crew = _crew, None
     if old is not None:
-        old.shutdown(wait=False)
+        old.end()
 
 
 def _after_fork() -> None:
     # the child has none of the parent's threads, and perhaps a lock that one of them held
-    global _executor, _lock
-    _executor, _lock = None, threading.Lock()
+    global _crew, _lock
+    _crew, _lock, _inside.piece = None, threading.Lock(), False
 
 
 if hasattr(os, "register_at_fork"):

@@ -24,8 +24,7 @@ SMALL = blas.ALONE  # multiply-adds up to which nothing here is better than nump
 LARGE = 1 << 27  # and below which packing costs more than it saves
 ASPECT = 192  # and the least rows * columns / (rows + columns): how often a packed number is used
 PANEL = 32  # rows of a panel and numbers of a step, as csrc/panels.hpp has it
-CACHE = 1 << 20  # bytes of packed B that stay in the second-level cache
-CHUNK = 4096  # rows and columns that are packed at a time: bounds the memory
+CHUNK, DEPTH = 2048, 3072  # what is packed in advance at a time: bounds the memory
 
 
 def matmul(a: Array, b: Array, bias: Array | None = None, dtype: Any = None) -> Array:
@@ -36,7 +35,7 @@ def matmul(a: Array, b: Array, bias: Array | None = None, dtype: Any = None) -> 
     dtype = a.dtype if dtype is None else dtype
     if a.ndim == 2 and b.ndim == 2 and _worthwhile(a, b):
         # what is summed in several goes is kept in float32 meanwhile
-        y = empty((len(a), b.shape[1]), dtype if a.shape[1] <= CHUNK else FLOAT32)
+        y = empty((len(a), b.shape[1]), dtype if a.shape[1] <= DEPTH else FLOAT32)
         if _packed(a, b, bias, y):
             return y.astype(dtype, copy=False)
     if is_bfloat16(a.dtype):
@@ -67,26 +66,47 @@ def _worthwhile(a: Array, b: Array) -> bool:
 
 
 def _packed(a: Array, b: Array, bias: Array | None, y: Array) -> bool:
-    """y = a b (+ bias) from packed panels; False, and y unspecified, if an operand holds what a split can't."""
-    for i in range(0, len(a), CHUNK):
-        for k in range(0, a.shape[1], CHUNK):
-            rows = _Panels(a[i : i + CHUNK, k : k + CHUNK])
-            last = k + CHUNK >= a.shape[1]
-            for j in range(0, b.shape[1], CHUNK):
-                columns = _Panels(b[k : k + CHUNK, j : j + CHUNK].T)
-                product = native.Product(
-                    UNIT == "amx",
-                    a.dtype == FLOAT32,
-                    k > 0,
-                    *(address(rows.x), rows.layout, rows.address, j == 0),
-                    *(address(columns.x), columns.layout, columns.address),
-                    *(address(y[i:, j:]), y.dtype != FLOAT32, y.strides[0] // y.itemsize),
-                    address(bias[j:]) if bias is not None and last else 0,
-                    CACHE,
-                )
-                if not _run(product):
-                    return False
+    """y = a b (+ bias); False, and y unspecified, if an operand holds what a split can't.
+
+    The operand with fewer rows, or columns, is packed in advance, the other one piece by piece into the caches.
+    """
+    turned = len(a) < b.shape[1]
+    large, small = (_laid(b.T), _laid(a)) if turned else (_laid(a), _laid(b.T))
+    for k in range(0, a.shape[1], DEPTH):
+        last = k + DEPTH >= a.shape[1]
+        for j in range(0, len(small), CHUNK):
+            first, second = large[:, k : k + DEPTH], small[j : j + CHUNK, k : k + DEPTH]
+            target = y[j:] if turned else y[:, j:]
+            add = None if bias is None or not last else bias if turned else bias[j:]
+            panels, steps = (-(-n // PANEL) for n in second.shape)
+            memory = empty(panels * steps * PANEL * PANEL * 2 * (3 if a.dtype == FLOAT32 else 1) + 64, np.uint8)
+            product = native.Product(
+                UNIT == "amx",
+                a.dtype == FLOAT32,
+                turned,
+                k > 0,
+                *(_address(first), _layout(first), _address(second), _layout(second)),
+                -(-_address(memory) // 64) * 64,
+                *(_address(target), y.dtype != FLOAT32, y.shape[1]),
+                0 if add is None else _address(add),
+                pool.threads(),
+            )
+            if not _run(product):
+                return False
     return True
+
+
+def _laid(x: Array) -> Array:
+    """x, or a copy of it, with steps of one element along one axis and none backward."""
+    return x if x.itemsize in x.strides and min(x.strides) >= 0 else np.ascontiguousarray(x)
+
+
+def _layout(x: Array) -> tuple[int, ...]:
+    return (*(s // x.itemsize for s in x.strides), *x.shape)
+
+
+def _address(x: Array) -> int:
+    return int(x.__array_interface__["data"][0])
 
 
 def _run(product: Any) -> bool:
@@ -98,23 +118,3 @@ def _run(product: Any) -> bool:
 
     pool.each(run, len(fit))
     return all(fit)
-
-
-class _Panels:
-    """An operand, outer axis first, and room for its packed panels."""
-
-    __slots__ = ("address", "layout", "memory", "x")
-
-    def __init__(self, x: Array) -> None:
-        if x.itemsize not in x.strides or min(x.strides) < 0:
-            x = np.ascontiguousarray(x)
-        self.x = x
-        self.layout = (*(s // x.itemsize for s in x.strides), *x.shape)
-        panels, steps = (-(-n // PANEL) for n in x.shape)
-        self.memory = empty(panels * steps * PANEL * PANEL * 2 * (3 if x.dtype == FLOAT32 else 1) + 64, np.uint8)
-        self.address = -(-address(self.memory) // 64) * 64
-
-
-def address(x: Array) -> int:
-    """Where the first element lies."""
-    return int(x.__array_interface__["data"][0])

@@ -21,9 +21,10 @@ from ..nn.layers import empty
 from ..ops.activations import gelu, relu, silu
 from ..ops.attention import scaled_dot_product_attention
 from ..ops.exponential import tanh
+from ..ops.joining import split
 from ..ops.layers import linear
-from ..ops.losses import cross_entropy
-from ..ops.shape import split, transpose
+from ..ops.linear_losses import linear_cross_entropy
+from ..ops.shape import transpose
 from .table import model
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {  # the names that occur in config.json of GPT-2 models
@@ -211,6 +212,10 @@ class GPT2(Module):
         Raises ValueError for ids that are not (B, T) or more than n_positions tokens, TypeError for ids that are not
         integers, IndexError for an id outside the vocabulary.
         """
+        return linear(self.hidden(input_ids, cache), self._head())
+
+    def hidden(self, input_ids: Any, cache: Cache | None = None) -> Tensor:
+        """What the head projects: the normalised states (B, T, n_embd).  Arguments and errors as ``forward``'s."""
         ids = self._checked(input_ids)
         start = 0 if cache is None else cache.length
         if start + ids.shape[1] > self.config.n_positions:
@@ -220,8 +225,11 @@ class GPT2(Module):
         x = self.drop(self.wte(ids) + self.wpe(np.arange(start, start + ids.shape[1])))
         for n, block in enumerate(self.h):
             x = block(x, None if cache is None else cache[n])
-        x = self.ln_f(x)
-        return linear(x, self.wte.weight) if self.config.tie_word_embeddings else self.lm_head(x)
+        return self.ln_f(x)
+
+    def _head(self) -> Tensor:
+        """The projection to the vocabulary (vocab_size, n_embd)."""
+        return self.wte.weight if self.config.tie_word_embeddings else self.lm_head.weight
 
     def loss(self, input_ids: Any, targets: Any, reduction: str = "mean") -> Tensor:
         """Cross entropy of the logits against ``targets`` (B, T), already shifted by the caller; -100 is ignored.
@@ -229,12 +237,10 @@ class GPT2(Module):
         reduction: "mean" over the tokens that count, "sum", or "none" (B, T).
         """
         targets = np.asarray(raw(targets))
-        logits = self(input_ids)
-        if targets.shape != logits.shape[:2]:
-            raise ValueError(
-                f"GPT2.loss: targets have shape {targets.shape}, expected that of the ids, {logits.shape[:2]}"
-            )
-        return cross_entropy(logits, targets, reduction=reduction)
+        x = self.hidden(input_ids)
+        if targets.shape != x.shape[:2]:
+            raise ValueError(f"GPT2.loss: targets have shape {targets.shape}, expected that of the ids, {x.shape[:2]}")
+        return linear_cross_entropy(x, self._head(), targets, reduction=reduction)
 
     def _checked(self, input_ids: Any) -> Array:
         ids = np.asarray(raw(input_ids))

@@ -12,7 +12,7 @@ from ..autograd.linear import cast
 from ..autograd.primitive import primitive
 from ..autograd.samples import Sample, Samples, calls, edge, edges, normals, pairs, reals, unary
 from ..autograd.tensor import raw
-from . import elementwise as E, exponential, reduce, shape
+from . import elementwise as E, exponential, joining, reduce
 
 __all__ = [
     "gelu",
@@ -120,7 +120,7 @@ def glu(x: Array, axis: int = -1) -> Array:
     """
     if x.shape[axis] % 2:
         raise ValueError(f"glu: axis {axis} of shape {x.shape} has odd size {x.shape[axis]}: it is cut into two halves")
-    a, b = shape.split(x, 2, axis=axis)
+    a, b = joining.split(x, 2, axis=axis)
     return narrow(wide(a) * exponential.sigmoid(wide(b)), x.dtype)
 
 

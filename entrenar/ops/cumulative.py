@@ -9,7 +9,7 @@ from ..autograd import primitive
 from ..autograd.linear import scale
 from ..autograd.samples import LAYOUTS, Draw, Sample, Samples, calls, edge, edges, reals
 from ..autograd.tensor import raw
-from . import elementwise as E, exponential, shape as S
+from . import elementwise as E, exponential, joining, shape as S
 
 __all__ = ["cumprod", "cumsum", "logcumsumexp"]
 inf = np.inf
@@ -51,7 +51,7 @@ def _later(x: Array, axis: int, fill: float) -> Array:
     if x.shape[axis] == 0:
         return x
     head = tuple(1 if i == axis % x.ndim else n for i, n in enumerate(x.shape))
-    return S.concatenate([xp(raw(x)).full(head, fill, x.dtype), _cut(x, axis, 0, -1)], axis=axis)
+    return joining.concatenate([xp(raw(x)).full(head, fill, x.dtype), _cut(x, axis, 0, -1)], axis=axis)
 
 
 def exclusive(x: Array) -> Array:

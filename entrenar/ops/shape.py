@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,10 @@ from . import index
 
 __all__ = [
     "broadcast_to",
-    "concatenate",
     "expand",
     "expand_dims",
     "flatten",
     "flip",
-    "hstack",
     "moveaxis",
     "pad",
     "permute",
@@ -29,14 +26,11 @@ __all__ = [
     "repeat",
     "reshape",
     "roll",
-    "split",
     "squeeze",
-    "stack",
     "swapaxes",
     "tile",
     "transpose",
     "unsqueeze",
-    "vstack",
 ]
 Shape = int | tuple[int, ...]
 Axes = int | tuple[int, ...] | None
@@ -167,106 +161,6 @@ def expand(x: Array, shape: Shape) -> Array:
     if lead < 0 or any(n == -1 for n in sizes[:lead]):
         raise ValueError(f"expand: cannot stretch shape {x.shape} to {sizes}")
     return broadcast_to(x, tuple(x.shape[i - lead] if n == -1 else n for i, n in enumerate(sizes)))
-
-
-# joining and splitting ----------------------------------------------------------------------------------------
-def _pieces(g: Array, xs_meta: Any, axis: int) -> tuple[Array, ...]:
-    """The transpose of concatenate: one slice per input."""
-    parts, start = [], 0
-    lead = (slice(None),) * (axis % g.ndim)
-    for meta in xs_meta:
-        stop = start + meta.shape[axis]
-        parts.append(index.getitem(g, (*lead, slice(start, stop))))
-        start = stop
-    return tuple(parts)
-
-
-@primitive(
-    vjp=lambda g, xs_meta, axis: _pieces(g, xs_meta, axis),
-    samples=calls(
-        lambda rng: Sample((rng.normal(size=(2, 3)), rng.normal(size=(4, 3))), {"axis": 0}),
-        lambda rng: Sample(
-            (rng.normal(size=(2, 1)), rng.normal(size=(2, 0)), rng.normal(size=(2, 2))),
-            {"axis": -1},
-            "with an empty one",
-        ),
-        lambda rng: Sample((rng.normal(size=(3, 2)).T, rng.normal(size=(4, 6))[::-2, ::2]), {"axis": 1}, "strided"),
-    ),
-    promotes=True,
-)
-def concatenate_(*xs: Array, axis: int = 0) -> Array:
-    """Arrays joined along an axis they have."""
-    return xp(*xs).concatenate(xs, axis=axis)
-
-
-def concatenate(arrays: Any, axis: int | None = 0) -> Array:
-    """Arrays joined along ``axis`` (flattened first for None); every other size equal.  Raises ValueError."""
-    xs = tuple(arrays)
-    if axis is None:
-        xs, axis = tuple(ravel(x if hasattr(x, "shape") else np.asarray(x)) for x in xs), 0
-    if not xs:
-        raise ValueError("concatenate: expected at least one array, got none")
-    shapes = [np.shape(x) if not hasattr(x, "shape") else x.shape for x in xs]
-    axis = axis_of(axis, len(shapes[0]), "concatenate")
-    for s in shapes:
-        if len(s) != len(shapes[0]) or any(
-            a != b for i, (a, b) in enumerate(zip(s, shapes[0], strict=True)) if i != axis
-        ):
-            raise ValueError(f"concatenate: shapes {shapes} differ outside axis {axis}")
-    return concatenate_(*xs, axis=axis)
-
-
-@primitive(
-    vjp=lambda g, xs_meta, axis: tuple(
-        index.getitem(g, (slice(None),) * (axis % g.ndim) + (i,)) for i in range(len(xs_meta))
-    ),
-    samples=calls(
-        lambda rng: Sample((rng.normal(size=(2, 3)), rng.normal(size=(2, 3))), {"axis": 0}),
-        lambda rng: Sample((rng.normal(size=()), rng.normal(size=())), {"axis": 0}, "0-d"),
-        lambda rng: Sample((rng.normal(size=(3, 2)).T, rng.normal(size=(2, 3)), rng.normal(size=(2, 3))), {"axis": -1}),
-    ),
-    promotes=True,
-)
-def stack_(*xs: Array, axis: int = 0) -> Array:
-    """Arrays of one shape joined along a new axis."""
-    return xp(*xs).stack(xs, axis=axis)
-
-
-def stack(arrays: Any, axis: int = 0) -> Array:
-    """Arrays of one shape joined along a new axis.  Raises ValueError naming the shapes if they differ."""
-    xs = tuple(arrays)
-    shapes = [x.shape if hasattr(x, "shape") else np.shape(x) for x in xs]
-    if not xs or any(s != shapes[0] for s in shapes):
-        raise ValueError(f"stack: expected arrays of one shape, got shapes {shapes}")
-    return stack_(*xs, axis=axis_of(axis, len(shapes[0]) + 1, "stack"))
-
-
-def vstack(arrays: Any) -> Array:
-    """Arrays stacked as rows, as numpy.vstack."""
-    return concatenate([reshape(x, (1, -1)) if x.ndim < 2 else x for x in arrays], axis=0)
-
-
-def hstack(arrays: Any) -> Array:
-    """Arrays joined along the second axis (the first for 1-d ones), as numpy.hstack."""
-    xs = [reshape(x, (1,)) if x.ndim == 0 else x for x in arrays]
-    return concatenate(xs, axis=0 if xs[0].ndim == 1 else 1)
-
-
-def split(x: Array, sections: Any, axis: int = 0) -> list[Array]:
-    """Parts along ``axis``: ``sections`` equal ones, or cut at the indices given, as numpy.split.
-
-    Raises ValueError if the axis does not divide equally.
-    """
-    axis = axis_of(axis, x.ndim, "split")
-    size = x.shape[axis]
-    if isinstance(sections, (int, np.integer)):
-        if sections < 1 or size % sections:
-            raise ValueError(f"split: axis {axis} of size {size} does not divide into {sections} equal sections")
-        cuts = list(range(0, size + 1, size // sections)) if size else [0] * (int(sections) + 1)
-    else:
-        cuts = [0, *(int(c) for c in sections), size]
-    lead = (slice(None),) * axis
-    return [index.getitem(x, (*lead, slice(a, b))) for a, b in pairwise(cuts)]
 
 
 # moving and repeating -----------------------------------------------------------------------------------------

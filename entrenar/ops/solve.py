@@ -10,7 +10,7 @@ from ..array import Array, floats, rounded, wide
 from ..autograd import primitive
 from ..autograd.samples import Sample, Samples, calls, strided
 from ..autograd.tensor import raw
-from . import index, linalg, shape as S
+from . import index, joining, linalg, shape as S
 
 __all__ = ["cholesky", "det", "inv", "slogdet", "solve"]
 
@@ -98,7 +98,7 @@ def _cofactors(x: Array, y: Array) -> Array:
             keep_i, keep_j = np.delete(np.arange(n), i), np.delete(np.arange(n), j)
             minor = index.getitem(x, (Ellipsis, keep_i[:, None], keep_j[None, :]))
             rows.append(det(minor) * float((-1) ** (i + j)))
-    return S.reshape(S.stack(rows, axis=-1), x.shape)
+    return S.reshape(joining.stack(rows, axis=-1), x.shape)
 
 
 @primitive(

@@ -122,11 +122,6 @@ INTEGERS = {  # where they stand, how many
     "embedding": (0, 900),
     "embedding_sum": (0, 600),
 }
-    "row_losses": (1, 600),
-    "linear_loss": (2, 600),
-    "embedding": (0, 900),
-    "embedding_sum": (0, 600),
-}  # where they stand, how many
 
 
 @every_kernel
