@@ -232,7 +232,7 @@ class Product {
           stride_(stride),
           bias_(bias) {
         steps_ = (a_.inner + STEP - 1) / STEP;
-        const int64_t most = split ? 24 : 64, parts = low ? 1 : (steps_ + most - 1) / most;
+        const int64_t most = split ? 16 : 64, parts = low ? 1 : (steps_ + most - 1) / most;
         depth_ = (steps_ + parts - 1) / parts;  // bfloat16 results in one go: sums are rounded once
         const int64_t room = (2 << 20) * 7 / 16 / (depth_ * (split ? 3 : 1) * PAIR_BYTES);
         height_ = std::clamp<int64_t>((panels_of(a_) + threads - 1) / threads, 1, std::clamp<int64_t>(room, 1, 8));
