@@ -28,12 +28,17 @@ void rest() {
 // One leader gives out jobs, one at a time; helpers take part in those they come to in time.
 class Team {
   public:
-    explicit Team(int64_t patience_us) : patience_(patience_us) {}
+    Team(int64_t patience_us, int64_t delay_us) : patience_(patience_us), delay_(delay_us) {}
 
-    // Helpers: the number of a job after `seen`, once there is one.
-    uint64_t wait(uint64_t seen) {
+    // Helpers: the number of a job after `seen`, once there is one.  Who was inside the last one leaves it here,
+    // without the GIL: the leader that sees it must find the GIL free, as waiting for it means to sleep and be woken.
+    uint64_t wait(uint64_t seen, bool leaving) {
         py::gil_scoped_release free;
-        if (watch([&] { return job_ != seen; })) return job_;
+        if (leaving) inside_--;
+        if (watch(patience_, [&] { return job_ != seen; })) {
+            watch(delay_, [] { return false; });  // for the same reason: until the leader computes without the GIL
+            return job_;
+        }
         std::unique_lock<std::mutex> lock(mutex_);
         sleepers_++;
         started_.wait(lock, [&] { return job_ != seen; });
@@ -48,7 +53,6 @@ class Team {
         inside_--;
         return false;
     }
-    void leave() { inside_--; }
 
     // The leader: a new job begins.
     void start() {
@@ -64,15 +68,16 @@ class Team {
         open_ = false;
         if (inside_ == 0) return;
         py::gil_scoped_release free;
-        while (!watch([&] { return inside_ == 0; })) std::this_thread::sleep_for(std::chrono::microseconds(50));
+        while (!watch(patience_, [&] { return inside_ == 0; }))
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
 
   private:
     template <class Condition>
-    bool watch(Condition holds) const {
-        const auto end = std::chrono::steady_clock::now() + patience_;
+    static bool watch(std::chrono::microseconds time, Condition holds) {
+        const auto end = std::chrono::steady_clock::now() + time;
         do
-            for (int i = 0; i < 64; i++) {
+            for (int i = 0; i < 16; i++) {
                 if (holds()) return true;
                 rest();
             }
@@ -80,7 +85,7 @@ class Team {
         return holds();
     }
 
-    const std::chrono::microseconds patience_;
+    const std::chrono::microseconds patience_, delay_;
     std::atomic<uint64_t> job_{0};
     std::atomic<int> inside_{0}, sleepers_{0};
     std::atomic<bool> open_{false};
@@ -92,10 +97,9 @@ class Team {
 
 void bind_team(py::module_& module) {
     py::class_<Team>(module, "Team")
-        .def(py::init<int64_t>())
+        .def(py::init<int64_t, int64_t>())
         .def("wait", &Team::wait)
         .def("enter", &Team::enter)
-        .def("leave", &Team::leave)
         .def("start", &Team::start)
         .def("finish", &Team::finish);
 }

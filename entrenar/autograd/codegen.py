@@ -44,6 +44,7 @@ def build(op: Any) -> None:
         _forward=op.forward,
         _runtime=runtime,
         _fit=runtime.fit_array,
+        _add=runtime.added,
         _coerce=runtime.coerce,
         _plain=runtime.plain,
         _outputs=runtime.outputs,
@@ -248,6 +249,6 @@ def pull_source(op: Any) -> str:
                 "        if _d.__class__ is not _ndarray or _d.shape != _p.shape or _d.dtype is not _p.dtype:",
                 f"            _d = _fit(_d, _p, _op, {x!r})",
                 "        _q = _cot.get(_p)",
-                "        _cot[_p] = _d if _q is None else _q + _d",
+                "        _cot[_p] = _d if _q is None else _add(_q, _d)",
             ]
     return "\n".join(out if len(out) > 1 else [*out, "    pass"])

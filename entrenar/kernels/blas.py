@@ -18,7 +18,7 @@ from . import pool
 from .memory import empty
 
 ALONE = 1 << 18  # multiply-adds up to which OpenBLAS uses one thread of its own accord
-PIECE = 1 << 24  # multiply-adds worth a piece of their own
+PIECE = 1 << 22  # multiply-adds worth a piece of their own
 PIECES = 16  # at most; fixed, as the bits depend on it
 
 

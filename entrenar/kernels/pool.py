@@ -16,7 +16,8 @@ from typing import Any
 from .cpp import native
 
 WORTHWHILE = 1 << 15  # below this many elements waking a thread costs more than it saves
-PATIENCE = 200  # microseconds that a thread looks for work before it sleeps: waking it takes up to 100
+PATIENCE = 1000  # microseconds that a thread looks for work before it sleeps: waking it takes up to 100
+DELAY = 6  # microseconds from a job's start until its leader is likely to compute without the GIL
 _lock = threading.Lock()
 _crew: _Crew | None = None
 _limit = 0
@@ -70,7 +71,7 @@ class _Crew:
 
     def __init__(self, helpers: int) -> None:
         self.helpers = helpers
-        self.team: Any = native.Team(PATIENCE) if native is not None else _Team()
+        self.team: Any = native.Team(PATIENCE, DELAY) if native is not None else _Team()
         self.busy = threading.Lock()
         self.run: Callable[[int], Any] = int
         self.count, self.numbers, self.ended = 0, itertools.count(), False
@@ -111,14 +112,14 @@ class _Crew:
             _inside.piece = False
 
     def _help(self) -> None:
-        seen = 0
+        seen, inside = 0, False
         while not self.ended:
-            seen = self.team.wait(seen)
-            if self.team.enter():
-                try:
-                    self._work()
-                finally:
-                    self.team.leave()
+            seen = self.team.wait(seen, inside)
+            inside = self.team.enter()
+            if inside:
+                self._work()
+        if inside:
+            self.team.wait(seen - 1, True)
 
     def end(self) -> None:
         """Let the threads go."""
@@ -134,8 +135,10 @@ class _Team:
         self.job = self.inside = 0
         self.open = False
 
-    def wait(self, seen: int) -> int:
+    def wait(self, seen: int, leaving: bool) -> int:
         with self.changed:
+            self.inside -= leaving
+            self.changed.notify_all()
             self.changed.wait_for(lambda: self.job != seen)
             return self.job
 
@@ -143,11 +146,6 @@ class _Team:
         with self.changed:
             self.inside += self.open
             return self.open
-
-    def leave(self) -> None:
-        with self.changed:
-            self.inside -= 1
-            self.changed.notify_all()
 
     def start(self) -> None:
         with self.changed:
