@@ -15,6 +15,7 @@ import numpy as np
 
 from ..array import Array, nearest
 from ..autograd import Tensor
+from ..autograd.modes import mode
 from ..autograd.tensor import raw
 from ..nn import Dropout, Embedding, LayerNorm, Linear, LoadReport, Module, ModuleList, StateDictError, init
 from ..nn.layers import empty
@@ -24,6 +25,7 @@ from ..ops.exponential import tanh
 from ..ops.joining import split
 from ..ops.layers import linear
 from ..ops.linear_losses import linear_cross_entropy
+from ..ops.recomputed import gelu_linear, norm_linear
 from ..ops.shape import transpose
 from .table import model
 
@@ -35,6 +37,7 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {  # the names that occur in conf
     "swish": silu,
     "tanh": tanh,
 }
+GELU = {"gelu_new": "tanh", "gelu": "none"}  # those that backward can cheaply make anew
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,13 @@ class Attention(Module):
 
     def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
         """x: (B, T, C) -> (B, T, C).  With a cache x holds the tokens after those in it."""
-        batch, length, width = x.shape
+        return self.attend(self.c_attn(x), cache)
+
+    def attend(self, qkv: Tensor, cache: LayerCache | None = None) -> Tensor:
+        """From the queries, keys and values (B, T, 3 C) on."""
+        batch, length, width = *qkv.shape[:2], qkv.shape[2] // 3
         heads = (batch, length, self.n_head, width // self.n_head)
-        q, k, v = (part.reshape(heads).transpose(0, 2, 1, 3) for part in split(self.c_attn(x), 3, axis=2))
+        q, k, v = (part.reshape(heads).transpose(0, 2, 1, 3) for part in split(qkv, 3, axis=2))
         causal = length > 1
         if cache is not None:
             if cache.length and causal:
@@ -145,6 +152,17 @@ class Attention(Module):
         return self.resid_dropout(self.c_proj(y.transpose(0, 2, 1, 3).reshape(batch, length, width)))
 
 
+def untouched(*modules: Module) -> bool:
+    """Whether modules are as they were built, without hooks: then what lies between them need not be seen, or kept."""
+    plain = (Attention, Conv1D, LayerNorm, MLP)
+    return all(type(m) in plain and not m._hooks and not m._pre_hooks for m in modules) and not mode().autocast
+
+
+def normed(norm: LayerNorm, projection: Conv1D, x: Tensor) -> Tensor:
+    """projection(norm(x)); backward makes the normalised x anew."""
+    return norm_linear(x, norm.weight, norm.bias, transpose(projection.weight), projection.bias, eps=norm.eps)
+
+
 class MLP(Module):
     """Two projections with the activation between them."""
 
@@ -152,12 +170,21 @@ class MLP(Module):
         inner = config.n_inner or 4 * config.n_embd
         self.c_fc = Conv1D(config.n_embd, inner)
         self.c_proj = Conv1D(inner, config.n_embd)
+        self.activation = config.activation_function
         self.act = ACTIVATIONS[config.activation_function]
         self.dropout = Dropout(config.resid_pdrop)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (..., C) -> (..., C)."""
-        return self.dropout(self.c_proj(self.act(self.c_fc(x))))
+        return self.project(self.c_fc(x))
+
+    def project(self, x: Tensor) -> Tensor:
+        """From the first projection (..., n_inner) on."""
+        kind = GELU.get(self.activation)
+        if kind is not None and untouched(self.c_proj):
+            weight = transpose(self.c_proj.weight)
+            return self.dropout(gelu_linear(x, weight, self.c_proj.bias, approximate=kind))
+        return self.dropout(self.c_proj(self.act(x)))
 
 
 class Block(Module):
@@ -171,7 +198,12 @@ class Block(Module):
 
     def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
         """x: (B, T, C) -> (B, T, C)."""
-        x = x + self.attn(self.ln_1(x), cache)
+        if untouched(self.attn, self.ln_1, self.attn.c_attn):
+            x = x + self.attn.attend(normed(self.ln_1, self.attn.c_attn, x), cache)
+        else:
+            x = x + self.attn(self.ln_1(x), cache)
+        if untouched(self.mlp, self.ln_2, self.mlp.c_fc):
+            return x + self.mlp.project(normed(self.ln_2, self.mlp.c_fc, x))
         return x + self.mlp(self.ln_2(x))
 
 

@@ -24,6 +24,7 @@ from . import (
     order,
     pooling,
     protocols,
+    recomputed,
     reduce,
     shape,
     solve,
@@ -52,6 +53,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     linear_losses,
     attention,
     layers,
+    recomputed,
 )
 PUBLIC: dict[str, Any] = {"cast": cast, "scale": scale, "stop_gradient": stop_gradient}
 for _family in FAMILIES:

@@ -232,3 +232,17 @@ def test_draws_follow_the_probabilities():
 def test_bad_generation(options, message):
     with pytest.raises(ValueError, match=message):
         generate(small(), **{"ids": IDS, "max_new_tokens": 2, **options})
+
+
+def test_hooks_and_replaced_modules_are_seen():
+    config = GPT2Config(vocab_size=11, n_positions=8, n_embd=12, n_layer=1, n_head=2)
+    model = GPT2(config).eval()
+    ids = np.array([[1, 2, 3]])
+    before, seen = model(ids), []
+    watched = ("ln_1", "attn", "attn.c_attn", "attn.c_proj", "ln_2", "mlp", "mlp.c_fc", "mlp.c_proj")
+    modules = dict(model.h[0].named_modules())
+    for name in watched:
+        modules[name].register_forward_hook(lambda module, args, y, name=name: seen.append(name))
+    after = model(ids)
+    assert seen == ["ln_1", "attn.c_attn", "attn.c_proj", "attn", "ln_2", "mlp.c_fc", "mlp.c_proj", "mlp"]
+    np.testing.assert_allclose(after.data, before.data, rtol=1e-5, atol=1e-6)
