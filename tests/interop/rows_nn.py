@@ -103,6 +103,36 @@ ROWS = [
     Row("batch_statistics", lambda x: en.batch_statistics(x)[0], lambda x: x.mean((0, 2)), normal((6, 3, 4))),
     Row("linear", en.linear, F.linear, normal((2, 3, 4), (5, 4), (5,))),
     Row(
+        "add_layer_norm",
+        lambda x, r, w, b: sum(en.add_layer_norm(x, r, w, b)),
+        lambda x, r, w, b: x + r + F.layer_norm(x + r, (6,), w, b),
+        normal((4, 5, 6), (4, 5, 6), (6,), (6,)),
+    ),
+    Row(
+        "add_rms_norm",
+        lambda x, r, w: sum(en.add_rms_norm(x, r, w, eps=1e-6)),
+        lambda x, r, w: x + r + F.rms_norm(x + r, (6,), w, 1e-6),
+        normal((4, 5, 6), (4, 5, 6), (6,)),
+    ),
+    Row(
+        "gelu_linear",
+        lambda x, w, b: en.gelu_linear(x, w, b, approximate="tanh"),
+        lambda x, w, b: F.linear(F.gelu(x, approximate="tanh"), w, b),
+        normal((2, 3, 4), (5, 4), (5,)),
+    ),
+    Row(
+        "norm_linear",
+        en.norm_linear,
+        lambda x, s, t, w, b: F.linear(F.layer_norm(x, (4,), s, t), w, b),
+        normal((2, 3, 4), (4,), (4,), (5, 4), (5,)),
+    ),
+    Row(
+        "linear_cross_entropy",
+        en.linear_cross_entropy,
+        lambda x, w, t: F.cross_entropy(F.linear(x, w), t),
+        lambda rng: (*normal((3, 4), (5, 4))(rng), np.array([1, -100, 4])),
+    ),
+    Row(
         "embedding",
         lambda i, w: en.embedding(i, w),
         F.embedding,
