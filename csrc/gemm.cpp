@@ -187,13 +187,15 @@ WITH_AVX void store(const float* sums, const Result<Target>& c, int64_t i, int64
     }
 }
 
-// A block of panels of A for one thread at a time: 2 MiB in one page where the system has such.
+constexpr int64_t BLOCK_BYTES = 2 << 20;
+
+// Memory of a thread for a block of panels of A: one page where the system has such.
 char* block_memory() {
     struct Block {
-        char* data = static_cast<char*>(std::aligned_alloc(2 << 20, 2 << 20));
+        char* data = static_cast<char*>(std::aligned_alloc(BLOCK_BYTES, BLOCK_BYTES));
         Block() {
             if (!data) throw std::bad_alloc();
-            madvise(data, 2 << 20, MADV_HUGEPAGE);
+            madvise(data, BLOCK_BYTES, MADV_HUGEPAGE);
         }
         ~Block() { std::free(data); }
     };
@@ -234,7 +236,7 @@ class Product {
         steps_ = (a_.inner + STEP - 1) / STEP;
         const int64_t most = split ? 16 : 64, parts = low ? 1 : (steps_ + most - 1) / most;
         depth_ = (steps_ + parts - 1) / parts;  // bfloat16 results in one go: sums are rounded once
-        const int64_t room = (2 << 20) * 7 / 16 / (depth_ * (split ? 3 : 1) * PAIR_BYTES);
+        const int64_t room = BLOCK_BYTES * 7 / 16 / (depth_ * (split ? 3 : 1) * PAIR_BYTES);
         height_ = std::clamp<int64_t>((panels_of(a_) + threads - 1) / threads, 1, std::clamp<int64_t>(room, 1, 8));
         pack_jobs_ = (panels_of(b_) + PANELS_PER_JOB - 1) / PANELS_PER_JOB;
         blocks_ = (panels_of(a_) + height_ - 1) / height_;
@@ -298,23 +300,17 @@ class Product {
         for (int64_t k = 0; k < steps_; k += depth_) {
             const int64_t deep = std::min(depth_, steps_ - k);
             const bool fresh = k == 0 && !accumulate_, complete = k + depth_ >= steps_;
-            for (int64_t i0 = first; i0 < last; i0 += fitting(bytes)) {
-                const int64_t i1 = std::min(i0 + fitting(bytes), last);
-                pack_side<Source, TERMS>(a_, false, own, i0, i1, k, k + deep);
-                for (int64_t j = 0; j < panels_of(b_); j++)
-                    for (int64_t i = i0; i < i1; i++) {
-                        Unit::template block<TERMS>(own + (i - i0) * deep * bytes,
-                                                    at<char>(b_packed_) + (j * steps_ + k) * bytes, deep, sums);
-                        if (turned_) transpose(sums);
-                        store(sums, c, turned_ ? j : i, turned_ ? i : j, fresh, complete);
-                    }
-            }
+            pack_side<Source, TERMS>(a_, false, own, first, last, k, k + deep);
+            for (int64_t j = 0; j < panels_of(b_); j++)
+                for (int64_t i = first; i < last; i++) {
+                    Unit::template block<TERMS>(own + (i - first) * deep * bytes,
+                                                at<char>(b_packed_) + (j * steps_ + k) * bytes, deep, sums);
+                    if (turned_) transpose(sums);
+                    store(sums, c, turned_ ? j : i, turned_ ? i : j, fresh, complete);
+                }
         }
         Unit::end();
     }
-
-    // panels of A that the thread's memory holds
-    int64_t fitting(int64_t bytes) const { return std::max<int64_t>(1, (2 << 20) / (depth_ * bytes)); }
 
     bool tiles_, split_, turned_, accumulate_, low_;
     Side a_, b_;

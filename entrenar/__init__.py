@@ -49,6 +49,7 @@ _LAZY_NAMES = {
     "set_num_threads": "kernels.threads",
     "get_num_threads": "kernels.threads",
     "bfloat16": "array.dtypes",
+    "memory": "kernels",
 }
 
 __all__ = [
@@ -81,15 +82,12 @@ __all__ = [
     *_PUBLIC,
     *_LAZY,
     *_LAZY_NAMES,
-    "memory",
 ]
 
 
 def __getattr__(name: str) -> _Any:
     if name in _LAZY:
         return _importlib.import_module(f"{__name__}.{name}")
-    if name == "memory":
-        return _importlib.import_module(f"{__name__}.kernels.memory")
     if name == "bfloat16":
         from .array import bfloat16
 

@@ -203,13 +203,9 @@ def added(q: Any, d: Any) -> Any:
         and q.dtype == d.dtype
         and q.shape == d.shape
     ):
-        pool.split(_add_flat, q.size, 1, q.reshape(-1), d.reshape(-1))
+        pool.add_to(q.reshape(-1), d.reshape(-1))
         return q
     return q + d
-
-
-def _add_flat(q: Any, d: Any, start: int, stop: int) -> None:
-    np.add(q[start:stop], d[start:stop], out=q[start:stop])
 
 
 def deposit_all(op: Any, ds: Any, node: Node, parents: tuple[Any, ...], cot: dict[Any, Any]) -> None:
@@ -263,7 +259,7 @@ def pull_graph(op: Any, node: Node, parents: tuple[Any, ...], g: Any, cot: dict[
         if p is not None:
             d = fit(rule(*(env[n] for n in names)), p, op, x)
             q = cot.get(p)
-            cot[p] = d if q is None else added(q, d)
+            cot[p] = d if q is None else q + d
 
 
 # fused --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from ..array import Array
 from .cpp import native
 
 WORTHWHILE = 1 << 15  # below this many elements waking a thread costs more than it saves
@@ -52,6 +55,15 @@ def split(run: Callable[..., Any], rows: int, width: int, *args: Any) -> None:
         return
     bounds = [rows * i // pieces for i in range(pieces + 1)]
     each(lambda i: run(*args, bounds[i], bounds[i + 1]), pieces)
+
+
+def add_to(y: Array, x: Array) -> None:
+    """y += x by the threads, along the first axis of y; x has the shape of y or is a row for every row of it."""
+    split(_add_rows, len(y), y.size // max(1, len(y)), y, x)
+
+
+def _add_rows(y: Array, x: Array, start: int, stop: int) -> None:
+    np.add(y[start:stop], x[start:stop] if x.ndim == y.ndim else x, out=y[start:stop])
 
 
 def each(run: Callable[[int], Any], count: int) -> None:

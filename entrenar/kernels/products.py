@@ -42,19 +42,14 @@ def matmul(a: Array, b: Array, bias: Array | None = None, dtype: Any = None) -> 
         a, b = a.astype(FLOAT32), b.astype(FLOAT32)
     y = blas.matmul(a, b)
     if bias is not None:
-        pool.split(_add_rows, len(y), y.shape[-1], y, bias)
+        pool.add_to(y, bias)
     return y.astype(dtype, copy=False)
 
 
 def add_matmul(y: Array, a: Array, b: Array) -> None:
     """y += a @ b for matrices, a share of the rows at a time."""
     for i in range(0, len(a), CHUNK):
-        part = y[i : i + CHUNK]
-        pool.split(_add_rows, len(part), part.shape[1], part, matmul(a[i : i + CHUNK], b, dtype=y.dtype))
-
-
-def _add_rows(y: Array, x: Array, start: int, stop: int) -> None:
-    np.add(y[start:stop], x if x.ndim == 1 else x[start:stop], out=y[start:stop])
+        pool.add_to(y[i : i + CHUNK], matmul(a[i : i + CHUNK], b, dtype=y.dtype))
 
 
 def _worthwhile(a: Array, b: Array) -> bool:

@@ -19,19 +19,13 @@ from .shape import axis_of, ravel, reshape
 __all__ = ["concatenate", "hstack", "split", "stack", "vstack"]
 
 
-def _pieces(g: Array, xs_meta: Any, axis: int) -> tuple[Array, ...]:
-    """The transpose of concatenate: one slice per input."""
-    parts, start = [], 0
-    lead = (slice(None),) * (axis % g.ndim)
-    for meta in xs_meta:
-        stop = start + meta.shape[axis]
-        parts.append(index.getitem(g, (*lead, slice(start, stop))))
-        start = stop
-    return tuple(parts)
+def _cuts(xs: Any, axis: int) -> tuple[int, ...]:
+    """Where arrays, or what is known of them, begin and end along an axis when they are joined."""
+    return tuple(accumulate((x.shape[axis] for x in xs), initial=0))
 
 
 @primitive(
-    vjp=lambda g, xs_meta, axis: _pieces(g, xs_meta, axis),
+    vjp=lambda g, xs_meta, axis: split_(g, axis=axis % g.ndim, cuts=_cuts(xs_meta, axis)),
     samples=calls(
         lambda rng: Sample((rng.normal(size=(2, 3)), rng.normal(size=(4, 3))), {"axis": 0}),
         lambda rng: Sample(
@@ -52,7 +46,7 @@ def concatenate_(*xs: Array, axis: int = 0) -> Array:
 
 def _side_by_side(xs: tuple[Array, ...], axis: int) -> Array:
     """numpy.concatenate by several threads."""
-    cuts = list(accumulate((x.shape[axis] for x in xs), initial=0))
+    cuts = _cuts(xs, axis)
     shape = (*xs[0].shape[:axis], cuts[-1], *xs[0].shape[axis + 1 :])
     y = empty(shape, np.result_type(*xs))
     quarters = 4

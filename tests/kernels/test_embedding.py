@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 
 import entrenar as en
-from entrenar.kernels import SERVED, pool
+from entrenar.kernels import SERVED
 from entrenar.ops.layers import embedding_sum
-
-
-@pytest.fixture(params=[1, 2, 3])
-def threads(request):
-    before = pool.threads()
-    pool.limit(request.param)
-    yield request.param
-    pool.limit(before)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -16,14 +16,6 @@ def oracle(seed, stream, block, count):
     return np.random.Philox(key=np.array([seed, stream], np.uint64), counter=block).random_raw(count)
 
 
-@pytest.fixture(params=[1, 2, 3])
-def threads(request):
-    before = pool.threads()
-    pool.limit(request.param)
-    yield request.param
-    pool.limit(before)
-
-
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("state", [(0, 0, 0), (7, 2**64 - 1, 12345), (2**64 - 1, 2**63, 2**63 - 5)])
 def test_words_and_bits_are_those_of_numpys_philox(threads, state, count):
