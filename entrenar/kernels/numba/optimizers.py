@@ -1,9 +1,8 @@
 """One pass of an optimizer over parameter, gradient and state, in place; and sums of squares for clipping.
 
 The update rules are those of ``optim``, whose NumPy ``update`` is the reference: the same operations in the same order
-in the same dtype, none contracted, so the bits are the same.  16-bit floats, which Numba lacks, come as words: uint16
-for bfloat16 and int16 for float16.  They are widened exactly, computed in float32 and rounded once: to nearest even,
-or stochastically, as state in bfloat16 always is.
+in the same dtype, none contracted, so the bits are the same.  16-bit floats come as words (words.py) and are rounded
+once: to nearest even, or stochastically, as state in bfloat16 always is.
 """
 
 from __future__ import annotations
@@ -12,94 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
+from numba import njit
 
-from ...array import Array, is_bfloat16
+from ...array import Array, is_low
 from ..pool import WORTHWHILE, each
 from .jit import OPTIONS, contiguous, jit, total_squares
+from .words import U, narrow, widen, words
 
 PIECE = 1 << 15  # elements at least: a piece of work costs Python some microseconds, and must be worth them
 PIECES = 64  # of a large job, about: enough for the threads to end together
 WIDE = 1 << 12  # float64 values that lie in an L1 cache
-
-U = np.uint32
-SIGN, INFINITY, QUIET = U(0x80000000), U(0x7F800000), U(0x00400000)
-# float16 has its exponent 112 below float32's, and its mantissa 13 bits shorter
-HALF_SCALE = np.float32(2.0**112)
-HALF_NORMAL, HALF_LIMIT, HALF_REBIAS = U(0x38800000), U(0x47800000), U(0xC8000FFF)
-HALF_MAGIC, HALF_MAGIC_BITS = np.float32(0.5), U(0x3F000000)  # adding 1/2 rounds a subnormal of float16
-
-
-# 16-bit floats as words ---------------------------------------------------------------------------------------
-def wide(w: Any) -> Any:
-    """A stored value as a float, exactly: float32 for the words of 16-bit floats."""
-    return w
-
-
-@njit(**OPTIONS)
-def from_bfloat16(w: Any) -> Any:
-    """Its bits are the upper half of float32's."""
-    return U(U(w) << U(16)).view(np.float32)
-
-
-@njit(**OPTIONS)
-def from_float16(w: Any) -> Any:
-    """Shifted into place and scaled, which makes subnormals normal; infinities and NaN keep the largest exponent."""
-    magnitude = U(U(w) & U(0x7FFF))
-    x = U(magnitude << U(13)).view(np.float32)
-    bits = np.float32(x * HALF_SCALE).view(np.uint32)
-    bits = U(bits | INFINITY) if magnitude >= U(0x7C00) else bits
-    return U(bits | U(U(U(w) & U(0x8000)) << U(16))).view(np.float32)
-
-
-@overload(wide, strict=False)
-def _wide(w: Any) -> Any:
-    if w == types.uint16:
-        return lambda w: from_bfloat16(w)
-    if w == types.int16:
-        return lambda w: from_float16(w)
-    return lambda w: w
-
-
-def narrow(x: Any, like: Any, dither: Any, noise: Any) -> Any:
-    """x as it is stored in an array of values like ``like``.
-
-    Rounded to nearest even, or if ``dither`` (bfloat16 only) up with the probability of the part that is cut off, by
-    the 16 bits of ``noise``.
-    """
-    return x
-
-
-@njit(**OPTIONS)
-def to_bfloat16(x: Any, dither: Any, noise: Any) -> Any:
-    """A carry out of the lower half rounds up, into the next exponent or infinity where that is next."""
-    bits = np.float32(x).view(np.uint32)
-    nearest = U(U(0x7FFF) + U(U(bits >> U(16)) & U(1)))
-    rounded = U(U(bits + (noise if dither else nearest)) >> U(16))
-    return np.uint16(U(U(bits | QUIET) >> U(16)) if x != x else rounded)
-
-
-@njit(**OPTIONS)
-def to_float16(x: Any) -> Any:
-    """To nearest even, subnormal results too (F. Giesen's float_to_half_fast3_rtne)."""
-    bits = np.float32(x).view(np.uint32)
-    size = U(bits & U(0x7FFFFFFF))
-    normal = U(U(size + HALF_REBIAS + U(U(size >> U(13)) & U(1))) >> U(13))
-    small = U(np.float32(size.view(np.float32) + HALF_MAGIC).view(np.uint32) - HALF_MAGIC_BITS)
-    half = small if size < HALF_NORMAL else normal
-    half = U(0x7C00) if size >= HALF_LIMIT else half
-    half = U(0x7E00) if size > INFINITY else half
-    return np.int16(np.uint16(half | U(U(bits & SIGN) >> U(16))))
-
-
-@overload(narrow, strict=False)
-def _narrow(x: Any, like: Any, dither: Any, noise: Any) -> Any:
-    if like == types.uint16:
-        return lambda x, like, dither, noise: to_bfloat16(x, dither, noise)
-    if like == types.int16:
-        return lambda x, like, dither, noise: to_float16(x)
-    return lambda x, like, dither, noise: x
 
 
 @njit(**OPTIONS)
@@ -122,8 +43,8 @@ def sgd(c: Any, key: Any, p: Any, g: Any, start: int, stop: int) -> None:
     scale, lr, decay = c[0], c[1], c[2]
     p, g = p[start:stop], g[start:stop]
     for i in range(p.size):
-        w = wide(p[i])
-        d = kind(wide(g[i])) * scale
+        w = widen(p[i])
+        d = kind(widen(g[i])) * scale
         if decay != 0:
             d = w * decay + d
         p[i] = narrow(w - d * lr, p[i], False, U(0))
@@ -136,8 +57,8 @@ def sgd_momentum(c: Any, key: Any, p: Any, g: Any, velocity: Any, start: int, st
     scale, lr, decay, momentum, nesterov = c[0], c[1], c[2], c[3], c[4]
     p, g, velocity = p[start:stop], g[start:stop], velocity[start:stop]
     for i in range(p.size):
-        w = wide(p[i])
-        d = kind(wide(g[i])) * scale
+        w = widen(p[i])
+        d = kind(widen(g[i])) * scale
         if decay != 0:
             d = w * decay + d
         v = velocity[i] * momentum + d
@@ -155,12 +76,12 @@ def adam(c: Any, key: Any, p: Any, g: Any, m: Any, v: Any, start: int, stop: int
     first, second, dither = key[0], key[1], key[2] != 0
     p, g, m, v = p[start:stop], g[start:stop], m[start:stop], v[start:stop]
     for i in range(p.size):
-        w = wide(p[i]) * keep
-        d = kind(wide(g[i])) * scale
+        w = widen(p[i]) * keep
+        d = kind(widen(g[i])) * scale
         if decay != 0:
             d = w * decay + d
-        a = wide(m[i]) * beta1 + d * rest1
-        b = wide(v[i]) * beta2 + d * d * rest2
+        a = widen(m[i]) * beta1 + d * rest1
+        b = widen(v[i]) * beta2 + d * d * rest2
         w = w - a / (np.sqrt(b * unbias) + eps) * lr
         noise = hashed(start + i, first, second)
         m[i] = narrow(a, m[i], True, U(noise & U(0xFFFF)))
@@ -177,7 +98,7 @@ def squares(g: Any, scale: Any, start: int, stop: int) -> Any:
     for first in range(0, g.size, WIDE):
         piece = g[first : first + WIDE]
         for i in range(piece.size):
-            part[i] = np.float64(wide(piece[i]))
+            part[i] = np.float64(widen(piece[i]))
         if scale != 1:
             part /= scale
         s += total_squares(part[: piece.size], 0.0)
@@ -188,9 +109,7 @@ def squares(g: Any, scale: Any, start: int, stop: int) -> Any:
 def flat(x: Array) -> Array:
     """x as a contiguous vector of floats or of the words of 16-bit ones; a copy unless ``x.flags.carray``."""
     x = x.reshape(-1) if x.flags.carray else contiguous(x).reshape(-1)
-    if x.dtype.itemsize == 2:
-        return x.view(np.uint16 if is_bfloat16(x.dtype) else np.int16)
-    return x
+    return words(x) if is_low(x.dtype) else x
 
 
 def pieces(sizes: Sequence[int]) -> list[tuple[int, int, int]]:
