@@ -8,8 +8,7 @@ from numba import njit
 
 import entrenar as en
 from entrenar.kernels import pool
-from entrenar.kernels.numba import optimizers as kernels
-from entrenar.kernels.numba import words
+from entrenar.kernels.numba import optimizers as kernels, words as floats16
 from entrenar.optim import SGD, Adam, AdamW, grad_norm
 from entrenar.optim.optimizer import BLOCK
 
@@ -155,13 +154,13 @@ def test_a_rule_of_ones_own_does_not_get_the_inherited_kernel():
 @njit
 def widened(words, out):
     for i in range(words.size):
-        out[i] = words.widen(words[i])
+        out[i] = floats16.widen(words[i])
 
 
 @njit
 def narrowed(x, out):
     for i in range(x.size):
-        out[i] = words.narrow(x[i], out[i], False, np.uint32(0))
+        out[i] = floats16.narrow(x[i], out[i], False, np.uint32(0))
 
 
 @pytest.mark.parametrize(("dtype", "words"), [("float16", np.int16), ("bfloat16", np.uint16)])

@@ -11,6 +11,7 @@ from ...array import Array
 from .. import kernel, memory
 from ..pool import split
 from .jit import dot, exp, floats, jit, normal, row_max, rows, sigmoid, total, total_exp, wide
+from .words import low
 
 
 # softmax ------------------------------------------------------------------------------------------------------
@@ -92,6 +93,7 @@ def last_axis(x: Array, *, axis: int) -> bool:
     return floats(x) and x.ndim > 0 and axis in (-1, x.ndim - 1)
 
 
+@low()
 def over_rows(run: Any, x: Array, *others: Array) -> Array:
     """``run(*others, x, out)`` over the rows of the last axis; the order of arguments is the kernel's."""
     matrices = [rows(a, x.shape[-1]) for a in (*others, x)]
@@ -132,6 +134,7 @@ def trailing(x: Array, axis: Any) -> int:
 
 
 @kernel("logsumexp", backend="numba", when=lambda x, axis, keepdims: floats(x) and trailing(x, axis) > 0)
+@low()
 def logsumexp(x: Array, axis: Any, keepdims: bool) -> Array:
     """One number per row of the last axes."""
     count = trailing(x, axis)
@@ -210,6 +213,7 @@ def gelu_exact_vjp(g: Any, x: Any, gx: Any, start: int, stop: int) -> None:
         gx[i] = g[i] * (below + x[i] * density)
 
 
+@low()
 def elementwise(run: Any, *arrays: Array) -> Array:
     """``run(*arrays, out)`` over flat arrays."""
     x = arrays[-1]

@@ -24,6 +24,7 @@ from ..pool import each
 from .attention_rows import Sizes, attend, attend_vjp
 from .jit import floats
 from .tiles import ROWS, Matrices, columns, up
+from .words import low
 
 PIECE = 512  # rows of a piece forward: it packs the keys for itself
 HEIGHT = 64  # rows of a block
@@ -173,6 +174,7 @@ def accepted(
 
 
 @kernel("attention", backend="numba", when=accepted, saves=("lse",))
+@low(exact=(1,))
 def attention(
     q: Array,
     k: Array,
@@ -206,6 +208,7 @@ def attention(
 
 
 @kernel("attention.vjp", backend="numba", when=lambda needs, **_: not needs[3])
+@low()
 def attention_vjp(
     g: Array,
     q: Array,

@@ -13,6 +13,7 @@ from ..memory import empty_like
 from ..pool import split
 from .jit import floats, jit, rows
 from .random import LANES, STEP, keep_word, key
+from .words import low
 
 
 @jit
@@ -29,6 +30,7 @@ def drop_steps(
 
 
 @kernel("drop", backend="numba", when=lambda x, *, p, state: floats(x) and state[2] + x.size < 2**64)
+@low()
 def drop(x: Array, *, p: float, state: State) -> Array:
     """x / (1 - p) or 0; it is its own pullback."""
     flat = rows(x, x.size)[0]

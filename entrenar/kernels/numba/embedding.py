@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...array import Array
+from ...array import Array, is_low
 from .. import kernel, pool
 from ..memory import empty
 from .jit import floats, jit, rows
+from .words import low, words
 
 
 @jit
@@ -46,12 +47,13 @@ def inside(ids: Array, count: int) -> bool:
 def embedding(ids: Array, weight: Array) -> Array:
     """weight[ids]; ``when`` declines strided and read-only tables, which would be copied as a whole."""
     width = math.prod(weight.shape[1:])
-    y = empty((ids.size, width), weight.dtype)
-    pool.split(gather_rows, ids.size, width, _flat(ids), rows(weight, width), y)
+    y, table = empty((ids.size, width), weight.dtype), rows(weight, width)
+    pool.split(gather_rows, ids.size, width, _flat(ids), *((words(table), words(y)) if is_low(y.dtype) else (table, y)))
     return y.reshape(*ids.shape, *weight.shape[1:])
 
 
 @kernel("embedding_sum", backend="numba", when=lambda ids, rows, *, count: floats(rows) and inside(ids, count))
+@low()
 def embedding_sum(ids: Array, values: Array, *, count: int) -> Array:
     """A piece of the table per thread, by the work there is: a row costs one unit, and one more per id."""
     width = values.shape[-1]

@@ -9,6 +9,7 @@ from ...array import Array
 from .. import kernel, memory
 from ..pool import split
 from .jit import floats, jit, rows, sigmoid, wide
+from .words import low
 
 
 @jit
@@ -42,6 +43,7 @@ def halves(x: Array, *, axis: int) -> bool:
 
 
 @kernel("glu", backend="numba", when=halves)
+@low()
 def glu(x: Array, *, axis: int) -> Array:
     """Any axis: what lies behind it only makes the halves longer."""
     axis %= x.ndim
@@ -53,6 +55,7 @@ def glu(x: Array, *, axis: int) -> Array:
 
 
 @kernel("glu.vjp", backend="numba")
+@low()
 def glu_vjp(g: Array, x: Array, *, axis: int) -> Array:
     """The cotangents of both halves in one array."""
     matrix = rows(x, math.prod(x.shape[axis % x.ndim :]))
@@ -85,6 +88,7 @@ def swiglu_flat_vjp(g: Any, gate: Any, up: Any, ggate: Any, gup: Any, start: int
 
 
 @kernel("swiglu", backend="numba", when=lambda gate, up: floats(gate, up) and gate.shape == up.shape)
+@low()
 def swiglu(gate: Array, up: Array) -> Array:
     """silu(gate) up; shapes that broadcast are for the composite."""
     y = memory.empty_like(gate)
@@ -93,6 +97,7 @@ def swiglu(gate: Array, up: Array) -> Array:
 
 
 @kernel("swiglu.vjp", backend="numba")
+@low()
 def swiglu_vjp(g: Array, gate: Array, up: Array) -> tuple[Array, Array]:
     """Cotangents of gate and up."""
     ggate, gup = memory.empty_like(gate), memory.empty_like(up)

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-from ...array import Array
+from ...array import Array, is_float
 from .compiling import keep
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -262,9 +262,6 @@ def rows(x: Array, columns: int) -> Array:
 
 
 def floats(*arrays: Array | None) -> bool:
-    """True if the arrays (None aside) are all float32 or all float64 and not empty: what kernels accept."""
+    """True if the arrays (None aside) are of one float dtype and not empty: what kernels accept, 16 bits by ``low``."""
     dtypes = {a.dtype for a in arrays if a is not None}
-    return len(dtypes) == 1 and dtypes <= _SERVED and all(a.size for a in arrays if a is not None)
-
-
-_SERVED = {np.dtype(np.float32), np.dtype(np.float64)}
+    return len(dtypes) == 1 and is_float(*dtypes) and all(a.size for a in arrays if a is not None)

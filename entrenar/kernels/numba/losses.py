@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ...array import Array
+from ...array import Array, is_low, wide
 from .. import kernel
 from ..memory import empty, empty_like
 from ..pool import split
 from ..products import add_matmul, matmul
 from .jit import contiguous, exp, floats, jit, row_max, rows, total, total_exp
+from .words import low as lowered, narrowed
 
 ROOM = 1 << 27  # bytes of logits at a time
 
@@ -59,6 +60,7 @@ def accepted(x: Array, targets: Array, weight: Array | None, *, label_smoothing:
 
 
 @kernel("row_losses", backend="numba", when=accepted, saves=("lse",))
+@lowered(exact=(1,))
 def row_losses(x: Array, targets: Array, weight: None, *, label_smoothing: float, ignore_index: int) -> Any:
     """One loss per row."""
     x = rows(x, x.shape[1])
@@ -68,6 +70,7 @@ def row_losses(x: Array, targets: Array, weight: None, *, label_smoothing: float
 
 
 @kernel("row_losses.vjp", backend="numba")
+@lowered()
 def row_losses_vjp(g: Array, x: Array, targets: Array, lse: Array, *, ignore_index: int) -> Any:
     """The cotangent of x."""
     x = rows(x, x.shape[1])
@@ -126,36 +129,45 @@ class Made:
 def linear_accepted(
     x: Array, w: Array, targets: Array, b: Array | None, *, ignore_index: int, over: float, gradients: bool
 ) -> bool:
-    """One dtype."""
-    return floats(x, w, b)
+    """One dtype that has products."""
+    return floats(x, w, b) and x.dtype != np.float16
 
 
 @kernel("linear_loss", backend="numba", when=linear_accepted, saves=("made",))
 def linear_loss(
     x: Array, w: Array, targets: Array, b: Array | None, *, ignore_index: int, over: float, gradients: bool
 ) -> Any:
-    """The loss and, if wanted, the cotangents of x, w and b for a cotangent of 1."""
-    kind = x.dtype.type
-    targets, loss = _indices(targets), empty(len(x), x.dtype)
-    bias = None if b is None else contiguous(b)
+    """The loss and, if wanted, the cotangents of x, w and b for a cotangent of 1.
+
+    The logits of bfloat16 operands, their loss and the sums over rows are float32; their cotangents are rounded.
+    """
+    dtype, low = wide(x[:0]).dtype, is_low(x.dtype)
+    kind = dtype.type
+    targets, loss = _indices(targets), empty(len(x), dtype)
+    bias = None if b is None else contiguous(wide(b))
     gx = empty(x.shape, x.dtype) if gradients else None
     gw = gb = None
-    step = max(1, min(len(x), ROOM // (len(w) * x.itemsize)))
+    step = max(1, min(len(x), ROOM // (len(w) * dtype.itemsize)))
     step = -(-len(x) // -(-len(x) // step))
     for i in range(0, len(x), step):
         some = slice(i, i + step)
-        z = matmul(x[some], w.T, bias)
+        z = matmul(x[some], w.T, bias, dtype)
         split(loss_rows, *z.shape, z, targets[some], ignore_index, kind(1 / over), gradients, loss[some])
         if gx is None:
             continue
+        sums = None if b is None else z.sum(0)
+        z = narrowed(z, x.dtype) if low else z
         gx[some] = matmul(z, w)
         if gw is None:
-            gw, gb = matmul(z.T, x[some]), None if b is None else z.sum(0)
+            gw, gb = matmul(z.T, x[some], dtype=dtype), sums
             continue
         add_matmul(gw, z.T, x[some])
         if gb is not None:
-            gb += z.sum(0)
-    return np.asarray(loss.sum() * kind(1 / over)), Made((gx, gw, None, gb) if gradients else None)
+            gb += sums
+    if low:
+        gw, gb = (None if a is None else narrowed(a, x.dtype) for a in (gw, gb))
+    y = np.asarray(loss.sum() * kind(1 / over)).astype(x.dtype, copy=False)
+    return y, Made((gx, gw, None, gb) if gradients else None)
 
 
 def still_there(g: Array, made: Made) -> bool:

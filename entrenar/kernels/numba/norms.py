@@ -16,6 +16,7 @@ from ...array import Array
 from .. import kernel, memory
 from ..pool import split
 from .jit import dots_shifted, floats, jit, rows, total, total_squares, wide
+from .words import low
 
 BLOCK = 32  # rows per partial sum of dw and db: fixed, so that the number of threads changes nothing
 
@@ -97,6 +98,7 @@ def norm_rows_vjp(
                     gb[p, j] += g[i, j]
 
 
+@low(exact=(1, 2))
 def forward(
     x: Array,
     w: Array | None,
@@ -133,6 +135,7 @@ def forward(
     return (y, mean, rstd) if residual is None else (y, mean, rstd, summed.reshape(x.shape))
 
 
+@low()
 def backward(
     g: Array,
     x: Array,

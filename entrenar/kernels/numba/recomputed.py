@@ -1,4 +1,7 @@
-"""Projections after gelu and layer_norm.  What goes into the product is made once forward and once more backward."""
+"""Projections after gelu and layer_norm.  What goes into the product is made once forward and once more backward.
+
+bfloat16 operands are multiplied as they are; float16, for which no processor here has a product, is for the composites.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ...array import Array
+from ...array import Array, wide
 from .. import kernel
 from ..pool import split
 from ..products import matmul
 from . import activations, norms
 from .jit import contiguous, floats, rows
+from .words import low
 
 
 def project(h: Array, w: Array, b: Array | None) -> Array:
     """h w^T + b over the last axis."""
-    y = matmul(rows(h, h.shape[-1]), w.T, None if b is None else contiguous(b))
+    y = matmul(rows(h, h.shape[-1]), w.T, None if b is None else contiguous(wide(b)))
     return y.reshape(*h.shape[:-1], len(w))
 
 
@@ -31,6 +35,7 @@ def project_vjp(g: Array, h: Array, w: Array, needs: tuple[bool, bool, bool]) ->
     )
 
 
+@low()
 def column_sums(x: Array) -> Array:
     """Sums over rows, each column by one thread from the first row to the last."""
     y = np.empty(x.shape[1], x.dtype)
@@ -42,15 +47,22 @@ def _column_sums(x: Array, y: Array, start: int, stop: int) -> None:
     np.add.reduce(x[:, start:stop], axis=0, out=y[start:stop])
 
 
-def fits(x: Array, w: Array, b: Array | None) -> bool:
-    """Shapes of a projection; others are for the composite to refuse."""
-    return x.ndim > 0 and w.ndim == 2 and x.shape[-1] == w.shape[1] and (b is None or b.shape == w.shape[:1])
+def fits(x: Array, w: Array, b: Array | None, *others: Array) -> bool:
+    """One dtype that has products, and shapes of a projection; others are for the composite."""
+    return (
+        floats(x, w, b, *others)
+        and x.dtype != np.float16
+        and x.ndim > 0
+        and w.ndim == 2
+        and x.shape[-1] == w.shape[1]
+        and (b is None or b.shape == w.shape[:1])
+    )
 
 
 @kernel(
     "gelu_linear",
     backend="numba",
-    when=lambda x, w, b, *, approximate: floats(x, w, b) and fits(x, w, b) and approximate in ("none", "tanh"),
+    when=lambda x, w, b, *, approximate: fits(x, w, b) and approximate in ("none", "tanh"),
 )
 def gelu_linear(x: Array, w: Array, b: Array | None, *, approximate: str) -> Array:
     """gelu, then the product."""
@@ -68,9 +80,7 @@ def gelu_linear_vjp(g: Array, x: Array, w: Array, *, approximate: str, needs: tu
 @kernel(
     "norm_linear",
     backend="numba",
-    when=lambda x, gain, shift, w, b, *, eps: (
-        floats(x, gain, shift, w, b) and fits(x, w, b) and gain.shape == shift.shape == x.shape[-1:]
-    ),
+    when=lambda x, gain, shift, w, b, *, eps: fits(x, w, b, gain, shift) and gain.shape == shift.shape == x.shape[-1:],
     saves=("mean", "rstd"),
 )
 def norm_linear(x: Array, gain: Array, shift: Array, w: Array, b: Array | None, *, eps: float) -> Any:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...array import Array
+from ...array import Array, is_low
 from .. import kernel
 from .norms import accepted, backward, forward
+from .words import low
 
 
 def fits(x: Array, residual: Array, w: Array | None = None, b: Array | None = None, *, eps: float = 0.0) -> bool:
@@ -17,10 +18,24 @@ def fits(x: Array, residual: Array, w: Array | None = None, b: Array | None = No
     return x.shape == residual.shape and x.dtype == residual.dtype and accepted(x, w, b, eps=eps)
 
 
+@low()
+def added(x: Array, residual: Array) -> Array:
+    """Their sum."""
+    return x + residual
+
+
+def summed(x: Array, residual: Array, w: Array | None, b: Array | None, eps: float, centred: bool) -> Any:
+    """(y, mean, rstd, sum); of 16-bit floats it is the rounded sum that is normalised, since backward has no other."""
+    if is_low(x.dtype):
+        total = added(x, residual)
+        return *forward(total, w, b, None, eps, centred), total
+    return forward(x, w, b, None, eps, centred, residual)
+
+
 @kernel("add_layer_norm", backend="numba", when=fits, saves=("total", "mean", "rstd"))
 def add_layer_norm(x: Array, residual: Array, w: Array | None, b: Array | None, *, eps: float) -> Any:
     """(sum, its layer_norm)."""
-    y, mean, rstd, total = forward(x, w, b, None, eps, True, residual)
+    y, mean, rstd, total = summed(x, residual, w, b, eps, True)
     return total, y, total, mean, rstd
 
 
@@ -44,7 +59,7 @@ def add_layer_norm_vjp(
 @kernel("add_rms_norm", backend="numba", when=fits, saves=("total", "mean", "rstd"))
 def add_rms_norm(x: Array, residual: Array, w: Array | None, *, eps: float) -> Any:
     """(sum, its rms_norm)."""
-    y, mean, rstd, total = forward(x, w, None, None, eps, False, residual)
+    y, mean, rstd, total = summed(x, residual, w, None, eps, False)
     return total, y, total, mean, rstd
 
 

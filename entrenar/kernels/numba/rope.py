@@ -12,6 +12,7 @@ from .. import kernel
 from ..memory import empty
 from ..pool import split
 from .jit import contiguous, floats, jit
+from .words import low
 
 
 @jit
@@ -51,6 +52,7 @@ def accepted(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> bool:
 
 
 @kernel("rotate", backend="numba", when=accepted)
+@low()
 def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     """Pairs of elements turned by angles."""
     lead, n = x.shape[:-1], cos.shape[-1]

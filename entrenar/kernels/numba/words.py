@@ -124,7 +124,7 @@ def words(x: Array) -> Array:
 def widened(x: Array) -> Array:
     """A 16-bit float array in float32, its axes in the same order in memory."""
     order = np.argsort([-s for s in x.strides], kind="stable")
-    w = np.ascontiguousarray(words(x).transpose(order))
+    w = np.asarray(words(x).transpose(order), order="C")
     y = empty(w.shape, FLOAT32)
     split(widen_flat, w.size, 1, w.reshape(-1), y.reshape(-1))
     return y.transpose(np.argsort(order))
@@ -133,7 +133,7 @@ def widened(x: Array) -> Array:
 def narrowed(x: Array, dtype: Any) -> Array:
     """A float32 array rounded to a 16-bit dtype, its axes in the same order in memory."""
     order = np.argsort([-s for s in x.strides], kind="stable")
-    values = np.ascontiguousarray(x.transpose(order))
+    values = np.asarray(x.transpose(order), order="C")
     y = empty(values.shape, dtype)
     split(narrow_flat, x.size, 1, values.reshape(-1), words(y).reshape(-1))
     return y.transpose(np.argsort(order))
