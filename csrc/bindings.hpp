@@ -4,5 +4,6 @@
 #include <pybind11/pybind11.h>
 
 void bind_memory(pybind11::module_& module);
+void bind_blas(pybind11::module_& module);
 void bind_gemm(pybind11::module_& module);
 void bind_team(pybind11::module_& module);

@@ -6,13 +6,18 @@
 // intelligence datatype for higher-precision computations").  The result is nearer to the exact one than an SGEMM's.
 // It has no infinities or NaN: `pack` says if an operand holds one (or a number of 2^127 or more), and the caller
 // turns to BLAS.  Subnormal parts count as 0, an absolute error of at most 2^-126 per element.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <new>
+#include <optional>
 #include <string>
+#include <type_traits>
 
 #include "bindings.hpp"
+#include "team.hpp"
 
 namespace py = pybind11;
 
@@ -69,6 +74,15 @@ WITH_AMX void open_tiles() {
     _tile_loadconfig(&config);
 }
 
+// Rows of a matrix, `stride` numbers from one to the next.
+template <class T>
+struct Rows {
+    T* data;
+    int64_t stride;
+    T* at(int64_t row, int64_t column) const { return data + row * stride + column; }
+    size_t bytes() const { return size_t(stride) * sizeof(T); }
+};
+
 // Tiles 0-3 hold a 32 x 32 block of the result, 4 and 5 a pair of A, 6 and 7 a pair of B.
 // Macros: the compiler's tile intrinsics are assembler statements with the number of the tile in their text.
 #define LOAD_PAIR(first, second, p)                \
@@ -91,9 +105,9 @@ struct Amx {
     WITH_AMX static void begin() { open_tiles(); }
     WITH_AMX static void end() { _tile_release(); }
 
-    // the 32 x 32 sums over `steps` steps of two panels
+    // The 32 x 32 sums over `steps` steps of two panels.
     template <int TERMS>
-    WITH_AMX static void block(const char* a, const char* b, int64_t steps, float* sums) {
+    WITH_AMX static void block(const char* a, const char* b, int64_t steps, Rows<float> to) {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
@@ -118,10 +132,10 @@ struct Amx {
                 MULTIPLY();
             }
         }
-        _tile_stored(0, sums, 128);
-        _tile_stored(1, sums + 16, 128);
-        _tile_stored(2, sums + 16 * 32, 128);
-        _tile_stored(3, sums + 16 * 32 + 16, 128);
+        _tile_stored(0, to.at(0, 0), to.bytes());
+        _tile_stored(1, to.at(0, TILE), to.bytes());
+        _tile_stored(2, to.at(TILE, 0), to.bytes());
+        _tile_stored(3, to.at(TILE, TILE), to.bytes());
     }
 };
 
@@ -131,7 +145,7 @@ struct Avx512 {
     static void end() {}
 
     template <int TERMS>
-    WITH_AVX static void block(const char* a, const char* b, int64_t steps, float* sums) {
+    WITH_AVX static void block(const char* a, const char* b, int64_t steps, Rows<float> to) {
         static_assert(TERMS == 1, "six products on this unit are slower than an SGEMM");
         constexpr int ROWS = 8;  // 8 x 2 accumulators: what the registers hold
         for (int first = 0; first < PANEL; first += ROWS) {
@@ -149,17 +163,9 @@ struct Avx512 {
                     }
                 }
             for (int i = 0; i < ROWS; i++)
-                for (int j = 0; j < 2; j++) _mm512_store_ps(sums + (first + i) * 32 + 16 * j, sum[i][j]);
+                for (int j = 0; j < 2; j++) _mm512_storeu_ps(to.at(first + i, TILE * j), sum[i][j]);
         }
     }
-};
-
-// Where a result goes: rows x columns, contiguous along columns; `bias`, if any, is added to every row.
-template <class Target>
-struct Result {
-    Target* data;
-    int64_t stride, rows, columns;
-    const float* bias;
 };
 
 WITH_AVX INLINE __m512 read(const float* p, __mmask16 m) { return _mm512_maskz_loadu_ps(m, p); }
@@ -169,33 +175,46 @@ WITH_AVX INLINE void write(uint16_t* p, __mmask16 m, __m512 x) {
     _mm256_mask_storeu_epi16(p, m, __m256i(_mm512_cvtneps_pbh(x)));
 }
 
-// sums into the block of c at (panel i, panel j); added to what is there unless `fresh`, with the bias if `complete`
+// Where a result goes; `bias`, if any, is added to every row once the sums are complete.
 template <class Target>
-WITH_AVX void store(const float* sums, const Result<Target>& c, int64_t i, int64_t j, bool fresh, bool complete) {
-    const int64_t rows = std::min<int64_t>(PANEL, c.rows - i * PANEL);
-    for (int half = 0; half < 2; half++) {
-        const int64_t column = j * PANEL + half * TILE;
-        const __mmask16 m = __mmask16(mask(c.columns - column, 16));
-        const __m512 bias = c.bias && complete ? _mm512_maskz_loadu_ps(m, c.bias + column) : _mm512_setzero_ps();
-        const bool biased = c.bias && complete;  // adding 0 would turn -0 into 0
-        Target* out = c.data + i * PANEL * c.stride + column;
-        for (int64_t r = 0; r < rows; r++, out += c.stride) {
-            __m512 x = _mm512_load_ps(sums + 32 * r + TILE * half);
-            x = fresh ? x : _mm512_add_ps(x, read(out, m));
-            write(out, m, biased ? _mm512_add_ps(x, bias) : x);
+struct Result {
+    Rows<Target> data;
+    int64_t rows, columns;
+    const float* bias;
+
+    // Whether a block of fresh sums can be stored where it belongs.
+    bool holds(int64_t row, int64_t column) const {
+        return std::is_same_v<Target, float> && rows - row >= PANEL && columns - column >= PANEL;
+    }
+    Rows<float> at(int64_t row, int64_t column) const {
+        return {reinterpret_cast<float*>(data.at(row, column)), data.stride};
+    }
+
+    // What is left to do for the block at (row, column).  sums: null if they are there already.
+    WITH_AVX void settle(int64_t row, int64_t column, const float* sums, bool fresh, bool complete) const {
+        const bool biased = bias && complete;  // adding 0 would turn -0 into 0
+        if (!sums && !biased) return;
+        for (int half = 0; half < PANEL; half += TILE) {
+            const __mmask16 m = __mmask16(mask(columns - column - half, TILE));
+            const __m512 addend = biased ? read(bias + column + half, m) : _mm512_setzero_ps();
+            for (int64_t r = 0; r < std::min<int64_t>(rows - row, PANEL); r++) {
+                Target* here = data.at(row + r, column + half);
+                __m512 x = sums ? _mm512_load_ps(sums + r * PANEL + half) : read(here, m);
+                if (sums && !fresh) x = _mm512_add_ps(x, read(here, m));
+                write(here, m, biased ? _mm512_add_ps(x, addend) : x);
+            }
         }
     }
-}
+};
 
 constexpr int64_t BLOCK_BYTES = 2 << 20;
 
-// Memory of a thread for a block of panels of A: one page where the system has such.
+// Memory of a thread for a block of panels of A: one page where the system has such.  Null: there is none.
 char* block_memory() {
     struct Block {
         char* data = static_cast<char*>(std::aligned_alloc(BLOCK_BYTES, BLOCK_BYTES));
         Block() {
-            if (!data) throw std::bad_alloc();
-            madvise(data, BLOCK_BYTES, MADV_HUGEPAGE);
+            if (data) madvise(data, BLOCK_BYTES, MADV_HUGEPAGE);
         }
         ~Block() { std::free(data); }
     };
@@ -206,63 +225,71 @@ char* block_memory() {
 // One product, or a chunk of one, that any number of threads carry out together: each calls `run`, packs panels of B
 // until there are none left, waits for those the others are at, then takes block after block of A's panels, packs it
 // into its own cache and multiplies it with all of B.  How many panels a block has changes no bit of the result.
-class Product {
+class Product final : public entrenar::Job {
   public:
-    struct Side {
-        Side(uintptr_t data, const py::tuple& layout)
-            : data(data),
-              outer_stride(layout[0].cast<int64_t>()),
-              inner_stride(layout[1].cast<int64_t>()),
-              outer(layout[2].cast<int64_t>()),
-              inner(layout[3].cast<int64_t>()) {}
-        uintptr_t data;
+    struct Side {  // of an array with steps of one element along one axis
+        explicit Side(const py::array& x)
+            : data(x.data()),
+              outer_stride(x.strides(0) / x.itemsize()),
+              inner_stride(x.strides(1) / x.itemsize()),
+              outer(x.shape(0)),
+              inner(x.shape(1)) {}
+        const void* data;
         int64_t outer_stride, inner_stride, outer, inner;
     };
 
-    // turned: c is the transpose of what A and B make, and `bias` goes along A
-    Product(bool tiles, bool split, bool turned, bool accumulate, uintptr_t a, py::tuple a_layout, uintptr_t b,
-            py::tuple b_layout, uintptr_t b_packed, uintptr_t c, bool low, int64_t stride, uintptr_t bias, int threads)
+    // c = A B^T (+ bias along B), arrays that outlive this, as does `packed`, memory for all of B's panels.
+    // turned: c is the transpose of that, and `bias` goes along A.  accumulate: c += it.
+    Product(bool tiles, bool turned, bool accumulate, const py::array& a, const py::array& b, py::array& packed,
+            py::array& c, const std::optional<py::array>& bias, int threads)
         : tiles_(tiles),
-          split_(split),
+          split_(a.itemsize() == 4),
           turned_(turned),
           accumulate_(accumulate),
-          low_(low),
-          a_(a, a_layout),
-          b_(b, b_layout),
-          b_packed_(b_packed),
-          c_(c),
-          stride_(stride),
-          bias_(bias) {
-        steps_ = (a_.inner + STEP - 1) / STEP;
-        const int64_t most = split ? 16 : 64, parts = low ? 1 : (steps_ + most - 1) / most;
-        depth_ = (steps_ + parts - 1) / parts;  // bfloat16 results in one go: sums are rounded once
-        const int64_t room = BLOCK_BYTES * 7 / 16 / (depth_ * (split ? 3 : 1) * PAIR_BYTES);
-        height_ = std::clamp<int64_t>((panels_of(a_) + threads - 1) / threads, 1, std::clamp<int64_t>(room, 1, 8));
-        pack_jobs_ = (panels_of(b_) + PANELS_PER_JOB - 1) / PANELS_PER_JOB;
-        blocks_ = (panels_of(a_) + height_ - 1) / height_;
+          low_(c.itemsize() == 2),
+          a_(a),
+          b_(b),
+          c_(c.mutable_data()),
+          stride_(c.strides(0) / c.itemsize()),
+          bias_(bias ? static_cast<const float*>(bias->data()) : nullptr) {
+        if (a_.inner != b_.inner || c.shape(0) != (turned ? b_ : a_).outer || c.shape(1) != (turned ? a_ : b_).outer)
+            throw py::value_error("mismatch of the sizes of a product's operands");
+        steps_ = share(a_.inner, STEP);
+        // bfloat16 results in one go: sums are rounded once
+        depth_ = low_ ? steps_ : share(steps_, share(steps_, split_ ? 16 : 64));
+        const int64_t room = BLOCK_BYTES * 7 / 16 / (depth_ * (split_ ? 3 : 1) * PAIR_BYTES);
+        const int64_t rounds = share(panels_of(a_), threads * std::clamp<int64_t>(room, 1, 8));
+        height_ = share(panels_of(a_), threads * rounds);  // as many blocks for one thread as for another
+        blocks_ = share(panels_of(a_), height_);
+        pack_jobs_ = share(panels_of(b_), PANELS_PER_JOB);
+        b_packed_ = static_cast<char*>(packed.mutable_data());
+        b_packed_ += -reinterpret_cast<uintptr_t>(b_packed_) % 64;
     }
 
-    // False if an operand holds what a split can't; then the result is unspecified.
-    bool run() {
-        py::gil_scoped_release free;
+    // Bytes of `packed` for this B.
+    static int64_t room(const py::array& b) {
+        const Side x(b);
+        return panels_of(x) * share(x.inner, STEP) * (b.itemsize() == 4 ? 3 : 1) * PAIR_BYTES + 64;
+    }
+
+    // False if an operand holds what a split can't, or memory ran out; then the result is unspecified.
+    bool fit() const { return fit_; }
+
+    void run() noexcept override {
         for (int64_t i; (i = next_pack_++) < pack_jobs_; packed_++) pack_columns(i);
         for (int spins = 0; packed_ < pack_jobs_; spins++) spins < 1000 ? _mm_pause() : (void)sched_yield();
         for (int64_t i; fit_ && (i = next_block_++) < blocks_;) multiply_block(i);
-        return fit_;
     }
 
   private:
     static constexpr int64_t PANELS_PER_JOB = 2;
 
     template <class T>
-    static T* at(uintptr_t address) {
-        return reinterpret_cast<T*>(address);
-    }
-    template <class T>
     static Operand<T> operand(const Side& x) {
-        return {at<T>(x.data), x.outer_stride, x.inner_stride, x.outer, x.inner};
+        return {static_cast<const T*>(x.data), x.outer_stride, x.inner_stride, x.outer, x.inner};
     }
-    static int64_t panels_of(const Side& x) { return (x.outer + PANEL - 1) / PANEL; }
+    static int64_t share(int64_t total, int64_t count) { return (total + count - 1) / count; }  // rounded up
+    static int64_t panels_of(const Side& x) { return share(x.outer, PANEL); }
 
     template <class Source, int TERMS>
     void pack_side(const Side& x, bool columns, char* packed, int64_t first, int64_t last, int64_t from, int64_t to) {
@@ -271,17 +298,17 @@ class Product {
 
     void pack_columns(int64_t job) {
         const int64_t first = job * PANELS_PER_JOB, last = std::min(first + PANELS_PER_JOB, panels_of(b_));
-        char* packed = at<char>(b_packed_) + first * steps_ * (split_ ? 3 : 1) * PAIR_BYTES;
+        char* packed = b_packed_ + first * steps_ * (split_ ? 3 : 1) * PAIR_BYTES;
         if (split_)
-            pack_side<float, 3>(b_, true, packed, first, last, 0, steps_);
+            pack_side<float, 3>(b_, !turned_, packed, first, last, 0, steps_);
         else
-            pack_side<uint16_t, 1>(b_, true, packed, first, last, 0, steps_);
+            pack_side<uint16_t, 1>(b_, !turned_, packed, first, last, 0, steps_);
     }
 
     void multiply_block(int64_t block) {
         const int64_t rows = turned_ ? b_.outer : a_.outer, columns = turned_ ? a_.outer : b_.outer;
-        const Result<float> full{at<float>(c_), stride_, rows, columns, at<float>(bias_)};
-        const Result<uint16_t> half{at<uint16_t>(c_), stride_, rows, columns, at<float>(bias_)};
+        const Result<float> full{{static_cast<float*>(c_), stride_}, rows, columns, bias_};
+        const Result<uint16_t> half{{static_cast<uint16_t*>(c_), stride_}, rows, columns, bias_};
         if (split_)
             multiply<Amx, float, 3>(full, block);
         else if (tiles_)
@@ -294,29 +321,43 @@ class Product {
     void multiply(const Result<Target>& c, int64_t block) {
         constexpr int64_t bytes = TERMS * PAIR_BYTES;
         const int64_t first = block * height_, last = std::min(first + height_, panels_of(a_));
-        alignas(64) float sums[PANEL * PANEL];
         char* own = block_memory();
+        if (!own) {
+            fit_ = false;
+            return;
+        }
+        alignas(64) float memory[2][PANEL * PANEL];
         Unit::begin();
         for (int64_t k = 0; k < steps_; k += depth_) {
             const int64_t deep = std::min(depth_, steps_ - k);
-            const bool fresh = k == 0 && !accumulate_, complete = k + depth_ >= steps_;
-            pack_side<Source, TERMS>(a_, false, own, first, last, k, k + deep);
+            pack_side<Source, TERMS>(a_, turned_, own, first, last, k, k + deep);
+            const bool fresh = k == 0 && !accumulate_, complete = k + deep == steps_;
+            // settled a block later: the processor need not wait for its tiles
+            struct Pending {
+                int64_t row, column;
+                float* sums;
+            } now{}, before{-1, 0, nullptr};
             for (int64_t j = 0; j < panels_of(b_); j++)
-                for (int64_t i = first; i < last; i++) {
-                    Unit::template block<TERMS>(own + (i - first) * deep * bytes,
-                                                at<char>(b_packed_) + (j * steps_ + k) * bytes, deep, sums);
-                    if (turned_) transpose(sums);
-                    store(sums, c, turned_ ? j : i, turned_ ? i : j, fresh, complete);
+                for (int64_t i = first; i < last; i++, before = now) {
+                    const char *x = own + (i - first) * deep * bytes, *y = b_packed_ + (j * steps_ + k) * bytes;
+                    now.row = (turned_ ? j : i) * PANEL, now.column = (turned_ ? i : j) * PANEL;
+                    const bool there = fresh && c.holds(now.row, now.column);
+                    now.sums = there ? nullptr : memory[before.sums == memory[0]];
+                    Unit::template block<TERMS>(turned_ ? y : x, turned_ ? x : y, deep,
+                                                there ? c.at(now.row, now.column) : Rows<float>{now.sums, PANEL});
+                    if (before.row >= 0) c.settle(before.row, before.column, before.sums, fresh, complete);
                 }
+            c.settle(before.row, before.column, before.sums, fresh, complete);
         }
         Unit::end();
     }
 
     bool tiles_, split_, turned_, accumulate_, low_;
     Side a_, b_;
-    uintptr_t b_packed_, c_;
+    char* b_packed_;
+    void* c_;
     int64_t stride_;
-    uintptr_t bias_;
+    const float* bias_;
     int64_t steps_, depth_, height_, pack_jobs_, blocks_;
     std::atomic<int64_t> next_pack_{0}, packed_{0}, next_block_{0};
     std::atomic<bool> fit_{true};
@@ -326,10 +367,11 @@ class Product {
 
 void bind_gemm(py::module_& module) {
     module.def("gemm_unit", [] { return unit(); });
-    py::class_<Product>(module, "Product")
-        .def(py::init<bool, bool, bool, bool, uintptr_t, py::tuple, uintptr_t, py::tuple, uintptr_t, uintptr_t, bool,
-                      int64_t, uintptr_t, int>())
-        .def("run", &Product::run);
+    py::class_<Product, entrenar::Job>(module, "Product")
+        .def(py::init<bool, bool, bool, const py::array&, const py::array&, py::array&, py::array&,
+                      const std::optional<py::array>&, int>())
+        .def_static("room", &Product::room)
+        .def_property_readonly("fit", &Product::fit);
 }
 
 #else

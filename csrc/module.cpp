@@ -3,6 +3,7 @@
 
 PYBIND11_MODULE(_native, module) {
     bind_memory(module);
+    bind_team(module);  // before the jobs
+    bind_blas(module);
     bind_gemm(module);
-    bind_team(module);
 }

@@ -145,17 +145,4 @@ WITH_AVX bool pack(const Operand<Source>& x, bool columns, char* packed, int64_t
     return _mm512_reduce_max_epu32(largest) < LARGE;
 }
 
-// A 32 x 32 block turned over.
-WITH_AVX inline void transpose(float* sums) {
-    __m512i r[4][TILE];
-    float* const quarter[4] = {sums, sums + TILE, sums + TILE * PANEL, sums + TILE * PANEL + TILE};
-    for (int q = 0; q < 4; q++) {
-        for (int i = 0; i < TILE; i++) r[q][i] = _mm512_castps_si512(_mm512_load_ps(quarter[q] + i * PANEL));
-        transpose(r[q]);
-    }
-    for (int q = 0; q < 4; q++)
-        for (int i = 0; i < TILE; i++)
-            _mm512_store_ps(quarter[q == 1 ? 2 : q == 2 ? 1 : q] + i * PANEL, _mm512_castsi512_ps(r[q][i]));
-}
-
 }  // namespace panels

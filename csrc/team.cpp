@@ -1,10 +1,6 @@
-// The threads of the kernels' pool find each other here: who has nothing to do looks for work for a moment before it
-// sleeps, as waking a sleeper takes longer than many a kernel.  No Python below the bindings.
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdint>
-#include <mutex>
+// The threads of the kernels' pool find each other here.
+#include "team.hpp"
+
 #include <thread>
 
 #include "bindings.hpp"
@@ -15,6 +11,7 @@
 
 namespace py = pybind11;
 
+namespace entrenar {
 namespace {
 
 void rest() {
@@ -25,81 +22,93 @@ void rest() {
 #endif
 }
 
-// One leader gives out jobs, one at a time; helpers take part in those they come to in time.
-class Team {
-  public:
-    Team(int64_t patience_us, int64_t delay_us) : patience_(patience_us), delay_(delay_us) {}
-
-    // Helpers: the number of a job after `seen`, once there is one.  Who was inside the last one leaves it here,
-    // without the GIL: the leader that sees it must find the GIL free, as waiting for it means to sleep and be woken.
-    uint64_t wait(uint64_t seen, bool leaving) {
-        py::gil_scoped_release free;
-        if (leaving) inside_--;
-        if (watch(patience_, [&] { return job_ != seen; })) {
-            watch(delay_, [] { return false; });  // for the same reason: until the leader computes without the GIL
-            return job_;
+template <class Condition>
+bool watch(std::chrono::microseconds time, Condition holds) {
+    const auto end = std::chrono::steady_clock::now() + time;
+    do
+        for (int i = 0; i < 16; i++) {
+            if (holds()) return true;
+            rest();
         }
-        std::unique_lock<std::mutex> lock(mutex_);
-        sleepers_++;
-        started_.wait(lock, [&] { return job_ != seen; });
-        sleepers_--;
-        return job_;
-    }
-
-    // Helpers: whether the job still needs somebody; who got in must leave.
-    bool enter() {
-        inside_++;
-        if (open_) return true;
-        inside_--;
-        return false;
-    }
-
-    // The leader: a new job begins.
-    void start() {
-        open_ = true;
-        job_++;
-        if (sleepers_ == 0) return;
-        std::lock_guard<std::mutex> lock(mutex_);  // not between a helper's last look and its sleep
-        started_.notify_all();
-    }
-
-    // The leader: nobody comes in any more, and those who are inside leave before this returns.
-    void finish() {
-        open_ = false;
-        if (inside_ == 0) return;
-        py::gil_scoped_release free;
-        while (!watch(patience_, [&] { return inside_ == 0; }))
-            std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-
-  private:
-    template <class Condition>
-    static bool watch(std::chrono::microseconds time, Condition holds) {
-        const auto end = std::chrono::steady_clock::now() + time;
-        do
-            for (int i = 0; i < 16; i++) {
-                if (holds()) return true;
-                rest();
-            }
-        while (std::chrono::steady_clock::now() < end);
-        return holds();
-    }
-
-    const std::chrono::microseconds patience_, delay_;
-    std::atomic<uint64_t> job_{0};
-    std::atomic<int> inside_{0}, sleepers_{0};
-    std::atomic<bool> open_{false};
-    std::mutex mutex_;
-    std::condition_variable started_;
-};
+    while (std::chrono::steady_clock::now() < end);
+    return holds();
+}
 
 }  // namespace
 
+uint64_t Team::wait(uint64_t seen, bool leaving) {
+    if (leaving) leave();
+    for (;;) {
+        const auto started = [&] { return number_ != seen; };
+        const bool at_once = watch(patience_, started);
+        if (!at_once) {
+            std::unique_lock<std::mutex> lock(mutex_);
+            sleepers_++;
+            started_.wait(lock, started);
+            sleepers_--;
+        }
+        seen = number_;
+        if (!enter()) continue;
+        // inside, the job can't end; if it is one in Python, `enter` is asked again with the GIL
+        Job* const job = job_;
+        if (job) job->run();
+        leave();
+        if (job) continue;
+        if (at_once) watch(delay_, [] { return false; });  // until the leader computes without the GIL
+        return seen;
+    }
+}
+
+bool Team::enter() {
+    inside_++;
+    if (open_) return true;
+    leave();
+    return false;
+}
+
+void Team::start(Job* job) {
+    job_ = job;
+    open_ = true;
+    number_++;
+    if (sleepers_ == 0) return;
+    std::lock_guard<std::mutex> lock(mutex_);  // not between a helper's last look and its sleep
+    started_.notify_all();
+}
+
+bool Team::close() {
+    open_ = false;
+    return inside_ == 0;
+}
+
+void Team::join() {
+    while (!watch(patience_, [&] { return inside_ == 0; })) std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+}  // namespace entrenar
+
+using entrenar::Job;
+using entrenar::Team;
+
 void bind_team(py::module_& module) {
+    py::class_<Job>(module, "Job").def("run", &Job::run, py::call_guard<py::gil_scoped_release>());
     py::class_<Team>(module, "Team")
         .def(py::init<int64_t, int64_t>())
-        .def("wait", &Team::wait)
+        .def("wait", &Team::wait, py::call_guard<py::gil_scoped_release>())
         .def("enter", &Team::enter)
-        .def("start", &Team::start)
-        .def("finish", &Team::finish);
+        .def("start", [](Team& team) { team.start(); })
+        .def("finish",
+             [](Team& team) {
+                 if (team.close()) return;
+                 py::gil_scoped_release free;
+                 team.join();
+             })
+        .def(
+            "carry_out",
+            [](Team& team, Job& job) {
+                team.start(&job);
+                job.run();
+                team.close();
+                team.join();
+            },
+            py::call_guard<py::gil_scoped_release>());
 }

@@ -7,14 +7,16 @@ so the last bits, depends on the number of its threads.  Here the pieces depend 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..array import Array
 from . import pool
+from .cpp import native
 from .memory import empty
 
 ALONE = 1 << 18  # multiply-adds up to which OpenBLAS uses one thread of its own accord
@@ -35,52 +37,66 @@ class single:
     def __enter__(self) -> None:
         with single._lock:
             if single._depth == 0:
-                single._before = tuple(get() for get, _ in controls())
-                for (_, set_), before in zip(controls(), single._before, strict=True):
+                single._before = tuple(x.get_num_threads() for x in libraries())
+                for x, before in zip(libraries(), single._before, strict=True):
                     if before != 1:
-                        set_(1)
+                        x.set_num_threads(1)
             single._depth += 1
 
     def __exit__(self, *exc: object) -> None:
         with single._lock:
             single._depth -= 1
             if single._depth == 0:
-                for (_, set_), before in zip(controls(), single._before, strict=True):
+                for x, before in zip(libraries(), single._before, strict=True):
                     if before != 1:
-                        set_(before)
+                        x.set_num_threads(before)
 
 
-Control = tuple[Callable[[], int], Callable[[int], Any]]
-_controls: list[Control] | None = None
+class Library(NamedTuple):
+    """A BLAS in this process.  gemms: addresses by dtype character, empty where it is not known to be NumPy's own."""
+
+    get_num_threads: Callable[[], int]
+    set_num_threads: Callable[[int], Any]
+    gemms: Mapping[str, int] = {}
+    wide: bool = False  # its integers have 64 bits
 
 
-def controls() -> list[Control]:
-    """(number of threads, set it) of every OpenBLAS or MKL in the process that NumPy may call; found once."""
-    global _controls
-    if _controls is None:
-        import threadpoolctl
+@functools.cache
+def libraries() -> tuple[Library, ...]:
+    """Every OpenBLAS and MKL that NumPy may call."""
+    import threadpoolctl
 
-        np.dot(np.ones(2), np.ones(2))
-        found = []
-        for library in threadpoolctl.ThreadpoolController().lib_controllers:
-            if library.user_api == "blas":
-                found.append(_fast(library))
-        _controls = found
-    return _controls
+    np.dot(np.ones(2), np.ones(2))
+    found = threadpoolctl.ThreadpoolController().lib_controllers
+    return tuple(_library(x) for x in found if x.user_api == "blas")
 
 
-def _fast(library: Any) -> Control:
-    """The two functions of an OpenBLAS called without a detour (0.2 us); those of threadpoolctl for any other."""
-    if library.internal_api == "openblas":
-        without_gil = ctypes.PyDLL(library.filepath)
-        for affix in ("", "64_", "_64"):
-            for prefix in ("", "scipy_"):
-                get = getattr(without_gil, f"{prefix}openblas_get_num_threads{affix}", None)
-                set_ = getattr(without_gil, f"{prefix}openblas_set_num_threads{affix}", None)
-                if get is not None and set_ is not None:
-                    get.restype, set_.argtypes, set_.restype = ctypes.c_int, [ctypes.c_int], None
-                    return get, set_
-    return library.get_num_threads, library.set_num_threads
+def _library(found: Any) -> Library:
+    """OpenBLAS's functions called without a detour (0.2 us); those of threadpoolctl for any other."""
+    if found.internal_api == "openblas":
+        with_gil = ctypes.PyDLL(found.filepath)
+
+        def function(name: str) -> Any:
+            names = (f"{prefix}{name}{affix}" for affix in ("", "64_", "_64") for prefix in ("", "scipy_"))
+            return next((f for f in (getattr(with_gil, n, None) for n in names) if f is not None), None)
+
+        get, set_, config = map(
+            function, ("openblas_get_num_threads", "openblas_set_num_threads", "openblas_get_config")
+        )
+        if get is not None and set_ is not None:
+            get.restype, set_.argtypes, set_.restype = ctypes.c_int, [ctypes.c_int], None
+            if config is None or "scipy.libs" in found.filepath:
+                return Library(get, set_)
+            config.restype = ctypes.c_char_p
+            gemms = {c: function(f"cblas_{kind}gemm") for c, kind in (("f", "s"), ("d", "d"))}
+            addresses = {c: ctypes.cast(f, ctypes.c_void_p).value or 0 for c, f in gemms.items() if f is not None}
+            return Library(get, set_, addresses, b"USE64BITINT" in config())
+    return Library(found.get_num_threads, found.set_num_threads)
+
+
+@functools.cache
+def _own() -> Library | None:
+    return next((x for x in libraries() if x.gemms), None)
 
 
 def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
@@ -96,20 +112,24 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
         out = empty((rows, columns), np.result_type(a, b))
     if work <= ALONE:
         return np.matmul(a, b, out=out)
-    count = min(PIECES, work // PIECE)
+    count = min(PIECES, 1 << (work // PIECE).bit_length() >> 1)  # a power of 2: even shares for most machines
     with single():
         if count <= 1:
             return np.matmul(a, b, out=out)
-        bounds = cuts(max(rows, columns), count)
-        if columns >= rows:
+        step = -(-max(rows, columns) // (16 * count)) * 16  # a vector register, a cache line
+        own = _own()
+        if native is not None and own is not None and a.dtype == b.dtype == out.dtype and out.dtype.char in own.gemms:
+            a, b = _laid(a), _laid(b)
+            pool.together(native.Pieces(own.gemms[out.dtype.char], own.wide, a, b, out, step))
+        elif columns >= rows:
             pool.each(
-                lambda i: np.matmul(a, b[:, bounds[i] : bounds[i + 1]], out=out[:, bounds[i] : bounds[i + 1]]),
-                len(bounds) - 1,
+                lambda i: np.matmul(a, b[:, i * step : (i + 1) * step], out=out[:, i * step : (i + 1) * step]),
+                -(-columns // step),
             )
         else:
             pool.each(
-                lambda i: np.matmul(a[bounds[i] : bounds[i + 1]], b, out=out[bounds[i] : bounds[i + 1]]),
-                len(bounds) - 1,
+                lambda i: np.matmul(a[i * step : (i + 1) * step], b, out=out[i * step : (i + 1) * step]),
+                -(-rows // step),
             )
     return out
 
@@ -131,8 +151,8 @@ def _batched(a: Array, b: Array, out: Array | None, work: int) -> Array:
     return out
 
 
-def cuts(size: int, count: int) -> list[int]:
-    """Bounds of ``count`` pieces of an axis, in multiples of 16 elements (a vector register, a cache line)."""
-    step = -(-size // count)
-    step = -(-step // 16) * 16
-    return [*range(0, size, step), size]
+def _laid(x: Array) -> Array:
+    """x, or a copy of it that BLAS can read."""
+    (rows, columns), (down, along), item = x.shape, x.strides, x.itemsize
+    fits = (along == item and down >= columns * item) or (down == item and along >= rows * item)
+    return x if fits and down % item == along % item == 0 else np.ascontiguousarray(x)

@@ -7,6 +7,7 @@ Not OpenMP, on purpose: its idle threads spin and take BLAS's cores, and its poo
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import threading
@@ -38,10 +39,10 @@ def threads() -> int:
 
 
 def limit(count: int) -> None:
-    """Use ``count`` threads from now on."""
+    """Use ``count`` threads from now on, new ones."""
     global _limit
     _limit = count
-    _forget()
+    _dismiss()
 
 
 def split(run: Callable[..., Any], rows: int, width: int, *args: Any) -> None:
@@ -71,11 +72,17 @@ def each(run: Callable[[int], Any], count: int) -> None:
 
     Inside a piece, and while another thread's pieces are under way, the calls run one after the other.
     """
-    helpers = min(threads(), count) - 1
-    crew = _crew_of(helpers) if helpers > 0 and not getattr(_inside, "piece", False) else None
+    crew = _free_crew(min(threads(), count) - 1)
     if crew is None or not crew.lead(run, count):
         for i in range(count):
             run(i)
+
+
+def together(job: Any) -> None:
+    """Carry out a job of the C++ code, by as many threads as there are; none of them needs the GIL for it."""
+    crew = _free_crew(threads() - 1)
+    if crew is None or not crew.carry_out(job):
+        job.run()
 
 
 class _Crew:
@@ -88,8 +95,11 @@ class _Crew:
         self.run: Callable[[int], Any] = int
         self.count, self.numbers, self.ended = 0, itertools.count(), False
         self.error: BaseException | None = None
-        for _ in range(helpers):
-            threading.Thread(target=self._help, name="entrenar-kernel", daemon=True).start()
+        self.threads = [
+            threading.Thread(target=self._help, name="entrenar-kernel", daemon=True) for _ in range(helpers)
+        ]
+        for thread in self.threads:
+            thread.start()
 
     def lead(self, run: Callable[[int], Any], count: int) -> bool:
         """Carry out a job with the others' help; False if they are at another one."""
@@ -108,6 +118,16 @@ class _Crew:
             self.busy.release()
         if error is not None:
             raise error
+        return True
+
+    def carry_out(self, job: Any) -> bool:
+        """The same for a job of the C++ code."""
+        if not self.busy.acquire(blocking=False):
+            return False
+        try:
+            self.team.carry_out(job)
+        finally:
+            self.busy.release()
         return True
 
     def _work(self) -> None:
@@ -170,8 +190,11 @@ class _Team:
             self.changed.wait_for(lambda: self.inside == 0)
 
 
-def _crew_of(helpers: int) -> _Crew:
+def _free_crew(helpers: int) -> _Crew | None:
+    """At least so many threads that may help with a job of this one; None: it does everything itself."""
     global _crew
+    if helpers <= 0 or getattr(_inside, "piece", False):
+        return None
     wanted = max(helpers, threads() - 1)
     with _lock:
         if _crew is None or _crew.helpers < wanted:
@@ -181,13 +204,22 @@ def _crew_of(helpers: int) -> _Crew:
         return _crew
 
 
-def _forget() -> None:
-    """New threads at the next use."""
+def _dismiss() -> list[threading.Thread]:
+    """Let the threads go; those that are about to leave."""
     global _crew
     with _lock:
         old, _crew = _crew, None
-    if old is not None:
-        old.end()
+    if old is None:
+        return []
+    old.end()
+    return old.threads
+
+
+@atexit.register
+def _wait_for_threads() -> None:
+    # a helper that comes out of C++ once the interpreter is going down would take the process with it
+    for thread in _dismiss():
+        thread.join()
 
 
 def _after_fork() -> None:

@@ -21,9 +21,8 @@ UNIT: str = native.gemm_unit() if native is not None else ""
 """What multiplies bfloat16 numbers here: "amx", "avx512" or "" (BLAS, in float32)."""
 
 SMALL = blas.ALONE  # multiply-adds up to which nothing here is better than numpy.matmul
-LARGE = 1 << 27  # and below which packing costs more than it saves
-ASPECT = 192  # and the least rows * columns / (rows + columns): how often a packed number is used
-PANEL = 32  # rows of a panel and numbers of a step, as csrc/panels.hpp has it
+LARGE = 1 << 23  # and below which packing costs more than it saves
+ASPECT = 64  # and the least rows * columns / (rows + columns): how often a packed number is used
 CHUNK, DEPTH = 2048, 3072  # what is packed in advance at a time: bounds the memory
 
 
@@ -71,22 +70,13 @@ def _packed(a: Array, b: Array, bias: Array | None, y: Array) -> bool:
         last = k + DEPTH >= a.shape[1]
         for j in range(0, len(small), CHUNK):
             first, second = large[:, k : k + DEPTH], small[j : j + CHUNK, k : k + DEPTH]
-            target = y[j:] if turned else y[:, j:]
-            add = None if bias is None or not last else bias if turned else bias[j:]
-            panels, steps = (-(-n // PANEL) for n in second.shape)
-            memory = empty(panels * steps * PANEL * PANEL * 2 * (3 if a.dtype == FLOAT32 else 1) + 64, np.uint8)
-            product = native.Product(
-                UNIT == "amx",
-                a.dtype == FLOAT32,
-                turned,
-                k > 0,
-                *(_address(first), _layout(first), _address(second), _layout(second)),
-                -(-_address(memory) // 64) * 64,
-                *(_address(target), y.dtype != FLOAT32, y.shape[1]),
-                0 if add is None else _address(add),
-                pool.threads(),
-            )
-            if not _run(product):
+            part = slice(j, j + CHUNK)
+            target = y[part] if turned else y[:, part]
+            add = None if bias is None or not last else bias if turned else bias[part]
+            memory = empty(native.Product.room(second), np.uint8)
+            product = native.Product(UNIT == "amx", turned, k > 0, first, second, memory, target, add, pool.threads())
+            pool.together(product)
+            if not product.fit:
                 return False
     return True
 
@@ -94,22 +84,3 @@ def _packed(a: Array, b: Array, bias: Array | None, y: Array) -> bool:
 def _laid(x: Array) -> Array:
     """x, or a copy of it, with steps of one element along one axis and none backward."""
     return x if x.itemsize in x.strides and min(x.strides) >= 0 else np.ascontiguousarray(x)
-
-
-def _layout(x: Array) -> tuple[int, ...]:
-    return (*(s // x.itemsize for s in x.strides), *x.shape)
-
-
-def _address(x: Array) -> int:
-    return int(x.__array_interface__["data"][0])
-
-
-def _run(product: Any) -> bool:
-    """Carry it out, by as many threads as there are."""
-    fit = [True] * pool.threads()
-
-    def run(n: int) -> None:
-        fit[n] = product.run()
-
-    pool.each(run, len(fit))
-    return all(fit)

@@ -1,6 +1,8 @@
 """The thread pool of the host kernels: every row once, errors come back, a forked child gets threads of its own."""
 
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -60,3 +62,10 @@ def test_a_forked_child_has_threads_of_its_own():
         pool.split(run, 9, pool.WORTHWHILE)
         os._exit(0 if (seen == 2).all() else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_program_may_end_right_after_a_job():
+    """A helper on its way out of C++ then met an interpreter that was going down, and the process was aborted."""
+    program = "from entrenar.kernels import pool; pool.limit(3); [pool.each(id, 3) for _ in range(100)]"
+    ended = [subprocess.run([sys.executable, "-c", program], check=False).returncode for _ in range(5)]
+    assert ended == [0] * 5

@@ -162,12 +162,14 @@ def test_pieces_of_blas_make_the_whole(lead, dtype, threads, monkeypatch):
 
 
 def test_blas_has_its_threads_back_afterwards():
-    before = [get() for get, _ in blas.controls()]
+    before = [x.get_num_threads() for x in blas.libraries()]
     with blas.single(), blas.single():
-        assert all(get() == 1 for get, _ in blas.controls())
+        assert all(x.get_num_threads() == 1 for x in blas.libraries())
     with pytest.raises(ValueError, match="mismatch"):
         blas.matmul(np.ones((2000, 300)), np.ones((200, 2000)))
-    assert [get() for get, _ in blas.controls()] == before
+    with pytest.raises(ValueError, match="mismatch"):
+        products.matmul(np.ones((2000, 300), np.float32), np.ones((200, 2000), np.float32))
+    assert [x.get_num_threads() for x in blas.libraries()] == before
 
 
 @needs_tiles
