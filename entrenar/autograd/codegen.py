@@ -45,6 +45,7 @@ def build(op: Any) -> None:
         _runtime=runtime,
         _fit=runtime.fit_array,
         _add=runtime.added,
+        _sole=runtime.sole,
         _coerce=runtime.coerce,
         _plain=runtime.plain,
         _outputs=runtime.outputs,
@@ -54,6 +55,7 @@ def build(op: Any) -> None:
     made = space.pop("call")
     if hasattr(op, "rules"):
         space.update({f"_rule_{x}": rule for x, (rule, _) in op.rules.items()})
+        space.update({f"_into_{x}": rule for x, (rule, _) in op.into.items()})
         space["_rule"] = op.joint and op.joint[0]
         exec(compile(pull_source(op), f"<pullback of {op.key}>", "exec"), space)
         op.pull = space.pop("pull")
@@ -242,9 +244,13 @@ def pull_source(op: Any) -> str:
     own = "" if op.key.startswith("entrenar:") else "; _d = _runtime.owned(_d, _node)"
     for i, x in enumerate(op.inputs):
         if x in op.rules:
+            wanted = "_p is not None"
+            if x in op.into:
+                names = ", ".join(("_q", *op.into[x][1]))
+                wanted += f" and not ((_q := _cot.get(_p)) is not None and _sole(_q) and _into_{x}({names}))"
             out += [
                 f"    _p = _parents[{i}]",
-                "    if _p is not None:",
+                f"    if {wanted}:",
                 f"        _d = _rule_{x}({', '.join(op.rules[x][1])})" + own,
                 "        if _d.__class__ is not _ndarray or _d.shape != _p.shape or _d.dtype is not _p.dtype:",
                 f"            _d = _fit(_d, _p, _op, {x!r})",

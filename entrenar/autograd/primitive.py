@@ -26,6 +26,8 @@ RESERVED = ("g", "y", "needs")
 class Op:
     """What is known of a declared op; ``fn.op`` of the function that the decorator returns."""
 
+    into: Mapping[str, tuple[Rule, tuple[str, ...]]] = {}
+
     def __init__(
         self,
         forward: Callable[..., Any],
@@ -100,7 +102,12 @@ class Primitive(Op):
     """An op with pullbacks of its own."""
 
     def __init__(
-        self, forward: Callable[..., Any], vjp: Mapping[str, Rule] | Rule | None, nondiff: Iterable[str], **options: Any
+        self,
+        forward: Callable[..., Any],
+        vjp: Mapping[str, Rule] | Rule | None,
+        into: Mapping[str, Rule],
+        nondiff: Iterable[str],
+        **options: Any,
     ) -> None:
         self.joint: tuple[Rule, tuple[str, ...]] | None = None
         self.rules: dict[str, tuple[Rule, tuple[str, ...]]] = {}
@@ -118,6 +125,10 @@ class Primitive(Op):
                         f"{self.name}: no pullback for input {name!r}: give vjp=dict({name}=...), list it in nondiff=, "
                         "or, if it is no array, make it keyword-only"
                     )
+        self.into = {name: (rule, self._names(rule, "total")) for name, rule in into.items()}
+        for name, (_, names) in self.into.items():
+            if name not in self.rules or not set(names) <= set(self.rules[name][1]):
+                raise TypeError(f"{self.name}: into={name!r} asks for {names}, which the pullback of it does not")
         used = [n for _, names in self._all_rules() for n in names]
         self.saved_names = tuple(dict.fromkeys(n for n in used if n not in ("g", "needs") and n not in self.keywords))
 
@@ -128,9 +139,9 @@ class Primitive(Op):
     def _all_rules(self) -> list[tuple[Rule, tuple[str, ...]]]:
         return [self.joint] if self.joint else list(self.rules.values())
 
-    def _names(self, rule: Rule) -> tuple[str, ...]:
-        """The parameter names of a pullback: the list of what is saved for it."""
-        names = tuple(inspect.signature(rule).parameters)
+    def _names(self, rule: Rule, *given: str) -> tuple[str, ...]:
+        """The parameter names of a pullback after those ``given``: the list of what is saved for it."""
+        names = tuple(inspect.signature(rule).parameters)[len(given) :]
         known = {*RESERVED, *self.inputs, *self.keywords, *(f"{x}_meta" for x in self.inputs)}
         for name in names:
             if name not in known:
@@ -162,6 +173,7 @@ on_change(_rebuild)
 def primitive(
     *,
     vjp: Mapping[str, Rule] | Rule | None,
+    into: Mapping[str, Rule] | None = None,
     samples: Any = None,
     nondiff: Iterable[str] = (),
     broadcasts: bool = False,
@@ -175,6 +187,9 @@ def primitive(
     vjp: {input: pullback}, or one joint pullback ``f(g, ..., needs)`` that returns a cotangent (or None) per input, or
         None for an op whose outputs carry no gradient.  The parameter names of a pullback are the list of what is
         saved: ``g`` cotangent, ``y`` output, inputs, ``x_meta`` (shape and dtype of x), keywords, ``needs``.
+    into: {input: ``f(total, ...)``} for pullbacks that touch little of the input: adds the cotangent to ``total`` in
+        place and returns True, or declines with False; the other names are among those of the pullback.  Called on
+        arrays where something has been added up for the input already, so that many small reads of it cost little.
     samples: ``rng -> iterable of Sample``: inputs that exercise the op.
     nondiff: inputs without a derivative (indices, masks).
     broadcasts: the inputs broadcast; the engine sums each cotangent back to its input's shape and dtype.
@@ -189,6 +204,7 @@ def primitive(
         op = Primitive(
             forward,
             vjp,
+            into or {},
             nondiff,
             samples=samples,
             broadcasts=broadcasts,

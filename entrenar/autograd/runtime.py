@@ -191,14 +191,22 @@ def fit_array(d: Any, p: Any, op: Any, name: str) -> Any:
     return fit(raw(d), p, op, name)
 
 
+def sole(q: Any, known: int = 2) -> bool:
+    """Whether a cotangent may be written to: large, and nobody has it besides the ``known`` (its edge, the caller)."""
+    return (
+        q.size >= pool.WORTHWHILE
+        and q.__class__ is np.ndarray
+        and q.base is None
+        and getrefcount(q) == known + 2  # the parameter, the question
+        and q.flags.carray
+    )
+
+
 def added(q: Any, d: Any) -> Any:
     """Two cotangents of one edge added up: in the memory of the first if it is large and nobody else has it."""
     if (
-        q.size >= pool.WORTHWHILE
-        and q.__class__ is np.ndarray is d.__class__
-        and q.base is None
-        and getrefcount(q) == 4  # the cotangents by edge, the caller, the parameter, the question
-        and q.flags.carray
+        sole(q, 3)  # the cotangents by edge, the caller, the parameter
+        and d.__class__ is np.ndarray
         and d.flags.c_contiguous
         and q.dtype == d.dtype
         and q.shape == d.shape

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, wide, xp
+from ..array import Array, is_low, wide, xp
 from ..autograd import primitive
 from ..autograd.samples import LAYOUTS, Sample, calls
 from ..autograd.tensor import Tensor, raw
@@ -85,8 +85,17 @@ _INDICES = (
 )
 
 
+def _add_at(total: Array, g: Array, index: Any) -> bool:
+    """Add to what an index without repetitions reads; 16-bit floats, which would be rounded each time, are declined."""
+    if is_low(total.dtype) or not _basic(index):
+        return False
+    total[index] += g
+    return True
+
+
 @primitive(
     vjp=dict(x=lambda g, x_meta, index: index_add_(g, index=index, shape=x_meta.shape)),
+    into=dict(x=_add_at),
     samples=calls(
         *(lambda rng, i=i: Sample((rng.normal(size=(3, 4)),), {"index": i}) for i in _INDICES),
         lambda rng: Sample((rng.normal(size=(0, 3)),), {"index": (slice(None), 1)}, "empty"),

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, Generator, as_array, default_generator, is_float, wide, xp
+from ..array import Array, Generator, as_array, default_generator, device_of, is_float, is_low, wide, xp
 from ..array.random import State, keep_at
+from ..autograd.modes import mode
 from ..autograd.primitive import primitive
 from ..autograd.samples import Sample, Samples, calls, edge, edges, normals
 from ..autograd.tensor import raw
+from ..kernels import find
 from . import linalg, reduce, shape
 
 __all__ = ["dropout", "embedding", "linear"]
@@ -76,8 +78,21 @@ def linear(x: Array, w: Array, b: Array = None) -> Array:
 
 
 # embedding ----------------------------------------------------------------------------------------------------
+def _add_rows(total: Array, g: Array, ids: Array) -> bool:
+    """Add rows by id to a table; 16-bit floats, which would be rounded each time, are declined."""
+    if is_low(total.dtype):
+        return False
+    found = find("entrenar:embedding.into", device_of(total), mode().backend, (total, ids, g), {})
+    if found is None:
+        np.add.at(total, ids.reshape(-1), g.reshape(ids.size, g.shape[-1]))
+    else:
+        found.run(total, ids, g)
+    return True
+
+
 @primitive(
     vjp=dict(weight=lambda g, ids, weight_meta: embedding_sum(ids, g, count=weight_meta.shape[0])),
+    into=dict(weight=_add_rows),
     nondiff=("ids",),
     samples=calls(
         lambda rng: Sample((rng.integers(0, 5, (2, 3)), rng.normal(size=(5, 4))), {}, "2-d ids, some twice"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..function import (
     name_of,
     pulled_forward,
 )
-from .entrenar_rules import has_rules, raw_gradients
+from .entrenar_rules import added_gradients, has_rules, raw_gradients
 
 Raw: TypeAlias = Callable[[Arrays, Arrays], list[Array | None]]
 
@@ -45,7 +46,7 @@ def subject(target: Any, arrays: tuple[Any, ...], *, order: int, seed: int) -> S
     if not op.differentiable:
         return Subject(op.key, (), (f"{op.name} has no derivative: nothing to check",))
     if arrays:
-        return Subject(op.key, (_op_case(target, arrays, {}, order=order),))
+        return Subject(op.key, tuple(_op_cases(target, arrays, {}, order=order)))
     if op.samples is None:
         raise TypeError(f"{op.key} declares no samples: pass arrays, check(op, a, b), or declare samples=")
     # Each op draws from a stream of its own, so that its samples do not depend on what else is checked.
@@ -53,22 +54,43 @@ def subject(target: Any, arrays: tuple[Any, ...], *, order: int, seed: int) -> S
     cases = []
     for sample in op.samples(rng):
         to = min(order, op.order) if sample.second else 1
-        cases.append(_op_case(target, sample.args, sample.kwargs, order=to, label=sample.label, sample=sample))
+        cases += _op_cases(target, sample.args, sample.kwargs, order=to, label=sample.label, sample=sample)
     return Subject(op.key, tuple(cases))
 
 
-def _op_case(
+def _op_cases(
     target: Any, args: tuple[Any, ...], keywords: dict[str, Any], *, order: int, label: str = "", sample: Any = None
-) -> Case:
+) -> list[Case]:
+    """One call of an op; where it has ``into``, the gradients from that are a second case."""
     op = target.op
-    names = list(input_names(target, len(args)))
-    if op.variadic and len(args) == 1:
-        names = list(op.inputs)
-    fixed = frozenset(i for i, name in enumerate(names) if name.partition("[")[0] in op.nondiff)
+    names, fixed = _names(target, len(args)), _fixed(target, len(args))
     made = case(op.name, target, args, keywords, names, fixed, order=order, label=label, surrogate=op.surrogate)
-    if sample is None or (sample.value is None and sample.grads is None):
-        return made
-    return Case(made.function, made.arrays, label, 1, _edge(sample, args, fixed))
+    if sample is not None and not (sample.value is None and sample.grads is None):
+        return [Case(made.function, made.arrays, label, 1, _edge(sample, args, fixed))]
+    return [made, _added_case(target, made, args, keywords)] if op.into else [made]
+
+
+def _names(target: Any, count: int) -> list[str]:
+    """What an op's first ``count`` inputs are called."""
+    return list(target.op.inputs) if target.op.variadic and count == 1 else list(input_names(target, count))
+
+
+def _fixed(target: Any, count: int) -> frozenset[int]:
+    """The positions of the inputs without a gradient."""
+    return frozenset(i for i, x in enumerate(_names(target, count)) if x.partition("[")[0] in target.op.nondiff)
+
+
+def _added_case(target: Any, made: Case, args: Sequence[Any], keywords: dict[str, Any]) -> Case:
+    """The same call, its gradients from what ``into`` adds."""
+    values = [_plain(a) for a in args]
+    moved = _moved(values, _fixed(target, len(values)))
+    raw = _by_rules(added_gradients, target.op, values, keywords, moved)
+
+    def linearize(*arrays: Array) -> Pullback:
+        return lambda cotangents: raw(arrays, cotangents)
+
+    label = f"{made.label}, added by `into` to what is there".removeprefix(", ")
+    return Case(replace(made.function, linearize=linearize, second=None), made.arrays, label)
 
 
 def _edge(sample: Any, args: tuple[Any, ...], fixed: frozenset[int]) -> Edge:
@@ -120,7 +142,9 @@ def case(
         return run
 
     found = tuple(names[i] if i < len(names) else f"x{i}" for i in moved)
-    function = differentiable(name, bound(call), found, bound(surrogate or call), _raw(call, values, keywords, moved))
+    known = is_op(call) and has_rules(call.op)
+    raw = _by_rules(raw_gradients, call.op, values, keywords, moved) if known else None
+    function = differentiable(name, bound(call), found, bound(surrogate or call), raw)
     # Inputs of one sample may be views of one array; the numeric side moves them one by one.
     arrays: list[Array] = []
     for i in moved:
@@ -129,16 +153,14 @@ def case(
     return Case(function, tuple(arrays), label, order)
 
 
-def _raw(call: Any, values: Sequence[Any], keywords: dict[str, Any], moved: Sequence[int]) -> Raw | None:
-    """How to get at gradients that the engine refuses; None for what is no primitive."""
-    if not is_op(call) or not has_rules(call.op):
-        return None
+def _by_rules(how: Callable[..., Any], op: Any, values: Sequence[Any], keywords: Any, moved: Sequence[int]) -> Raw:
+    """Gradients from the pullbacks themselves: ``how`` with everything given but the floats and the cotangents."""
 
     def raw(floats: Arrays, cotangents: Arrays) -> list[Array | None]:
         full = list(values)
         for i, x in zip(moved, floats, strict=True):
             full[i] = x
-        return raw_gradients(call.op, full, keywords, moved, cotangents)
+        return list(how(op, full, keywords, moved, cotangents))
 
     return raw
 

@@ -132,3 +132,23 @@ def test_an_op_without_samples_or_derivative():
     assert report.passed
     assert report.checks == 0
     assert "no derivative" in str(report)
+
+
+@pytest.mark.parametrize(("rule", "verdict"), [("adds", "pass"), ("overwrites", "wrong"), ("declines", "pass")])
+def test_what_into_adds_is_checked_too(rule, verdict):
+    def put(g, x_meta):
+        total = np.zeros(x_meta.shape, x_meta.dtype)
+        total[0] = g
+        return total
+
+    def into(total, g):
+        total[0] = total[0] + g if rule == "adds" else total[0] if rule == "declines" else g
+        return rule != "declines"
+
+    @en.primitive(vjp=dict(x=put), into=dict(x=into))
+    def first_row(x):
+        return x[0]
+
+    report = gradcheck.check(first_row, RNG.normal(size=(3, 2)))
+    assert report.verdict == verdict, str(report)
+    assert report.samples == 2

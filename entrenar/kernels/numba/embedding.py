@@ -25,8 +25,7 @@ def gather_rows(ids: Any, weight: Any, y: Any, start: int, stop: int) -> None:
 
 @jit
 def sum_rows(ids: Any, values: Any, table: Any, start: int, stop: int) -> None:
-    """Rows start to stop of the table: zeros, to which values[i] is added for one i after the other."""
-    table[start:stop] = table.dtype.type(0)
+    """Rows start to stop of the table: values[i] is added for one i after the other."""
     for i in range(ids.size):
         if start <= ids[i] < stop:
             out, row = table[ids[i]], values[i]
@@ -55,15 +54,26 @@ def embedding(ids: Array, weight: Array) -> Array:
 @kernel("embedding_sum", backend="numba", when=lambda ids, rows, *, count: floats(rows) and inside(ids, count))
 @low()
 def embedding_sum(ids: Array, values: Array, *, count: int) -> Array:
-    """A piece of the table per thread, by the work there is: a row costs one unit, and one more per id."""
-    width = values.shape[-1]
-    table, ids, values = empty((count, width), values.dtype), _flat(ids), rows(values, width)
-    pieces = pool.threads() if table.size + values.size >= pool.WORTHWHILE else 1
-    done = np.cumsum(np.bincount(ids, minlength=count) + 1)
-    bounds = np.searchsorted(done, done[-1] * np.arange(1, pieces) // pieces)
-    ends = [0, *bounds.tolist(), count]
-    pool.each(lambda i: sum_rows(ids, values, table, ends[i], ends[i + 1]), pieces)
+    """Added up in zeros."""
+    table = empty((count, values.shape[-1]), values.dtype)
+    pool.split(_clear, *table.shape, table)
+    add_rows(table, ids, values)
     return table
+
+
+@kernel("embedding.into", backend="numba", when=lambda total, ids, values: floats(total, values))
+def add_rows(total: Array, ids: Array, values: Array) -> None:
+    """Added up in ``total``, a table in C order: a piece of it per thread, with as many ids as the others have."""
+    count, width = total.shape
+    ids, values = _flat(ids), rows(values, width)
+    pieces = pool.threads() if values.size >= pool.WORTHWHILE else 1
+    done = np.cumsum(np.bincount(ids, minlength=count))
+    ends = [0, *np.searchsorted(done, done[-1] * np.arange(1, pieces) // pieces).tolist(), count]
+    pool.each(lambda i: sum_rows(ids, values, total, ends[i], ends[i + 1]), pieces)
+
+
+def _clear(table: Array, start: int, stop: int) -> None:
+    table[start:stop] = 0
 
 
 def _flat(ids: Array) -> Array:

@@ -18,7 +18,7 @@ from ..products import add_matmul, matmul
 from .jit import contiguous, exp, floats, jit, row_max, rows, total, total_exp
 from .words import low as lowered, narrowed
 
-ROOM = 1 << 27  # bytes of logits at a time
+ROOM = 1 << 26  # bytes of logits at a time
 
 
 @jit
