@@ -18,7 +18,10 @@ class Section(BaseModel):
 
 
 class ModelConfig(Section):
-    """The decoder; names and defaults are Hugging Face's for GPT-2.  The vocabulary comes from the tokenizer."""
+    """The decoder; names and defaults are Hugging Face's for GPT-2.  The vocabulary comes from the tokenizer.
+
+    dtype: of the weights and of what is computed with them.
+    """
 
     family: Literal["gpt2"] = "gpt2"
     n_positions: Positive = 1024
@@ -28,6 +31,7 @@ class ModelConfig(Section):
     embd_pdrop: Fraction = 0.1
     resid_pdrop: Fraction = 0.1
     attn_pdrop: Fraction = 0.1
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
 
     @model_validator(mode="after")
     def heads_divide(self) -> ModelConfig:
@@ -50,7 +54,11 @@ class DataConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """The optimizer and its constants; momentum is sgd's, betas and eps are adam's and adamw's."""
+    """The optimizer and its constants; momentum is sgd's, the others but lr and weight_decay are adam's and adamw's.
+
+    state_dtype: bfloat16 halves the moments' memory.  stochastic_rounding: of bfloat16 weights, so that updates smaller
+    than half a unit in the last place are not lost.
+    """
 
     name: Literal["sgd", "adam", "adamw"] = "adamw"
     lr: Annotated[float, Field(gt=0)] = 1e-3
@@ -58,6 +66,15 @@ class OptimizerConfig(Section):
     eps: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     momentum: Fraction = 0.0
+    state_dtype: Literal["bfloat16"] | None = None
+    stochastic_rounding: bool = False
+
+    @model_validator(mode="after")
+    def rounds(self) -> OptimizerConfig:
+        """sgd keeps its state as it is."""
+        if self.name == "sgd" and (self.state_dtype or self.stochastic_rounding):
+            raise ValueError("state_dtype and stochastic_rounding are for adam and adamw, name is 'sgd'")
+        return self
 
 
 class SchedulerConfig(Section):
@@ -106,6 +123,12 @@ class Config(Section):
     @model_validator(mode="after")
     def fits_together(self) -> Config:
         """What one section says of another."""
+        if self.optimizer.state_dtype and self.model.dtype == "float64":
+            raise ValueError("optimizer.state_dtype='bfloat16' does not go with model.dtype='float64'")
+        if self.optimizer.stochastic_rounding and self.model.dtype != "bfloat16":
+            raise ValueError(
+                f"optimizer.stochastic_rounding is for model.dtype='bfloat16', which is {self.model.dtype!r}"
+            )
         if self.data.seq_len > self.model.n_positions:
             raise ValueError(f"data.seq_len={self.data.seq_len} is above model.n_positions={self.model.n_positions}")
         if self.scheduler.warmup_steps > 0.3 * self.training.steps:

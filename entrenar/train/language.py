@@ -170,16 +170,18 @@ def _check_prompt(config: Config, tokenizer: CharTokenizer) -> None:
 def build_model(config: Config, vocab_size: int) -> Any:
     """The model of a configuration, initialised from the default generator."""
     options = config.model.model_dump()
-    return build(options.pop("family"), {"vocab_size": vocab_size, **options})
+    family, dtype = options.pop("family"), options.pop("dtype")
+    return build(family, {"vocab_size": vocab_size, **options}).to(dtype)
 
 
 def build_optimizer(config: Config, model: Module) -> Optimizer:
     """The optimizer of a configuration; biases and gains do not decay."""
     section = config.optimizer
-    own: dict[str, Any] = (
-        {"momentum": section.momentum} if section.name == "sgd" else {"betas": section.betas, "eps": section.eps}
-    )
-    return OPTIMIZERS[section.name](decay_groups(model.named_parameters(), section.weight_decay), lr=section.lr, **own)
+    adams = ("betas", "eps", "state_dtype", "stochastic_rounding")
+    own = {key: getattr(section, key) for key in (("momentum",) if section.name == "sgd" else adams)}
+    groups = decay_groups(model.named_parameters(), section.weight_decay)
+    seed = {} if section.name == "sgd" else {"seed": config.training.seed}
+    return OPTIMIZERS[section.name](groups, lr=section.lr, **own, **seed)
 
 
 def check_same_run(config: Config, folder: RunFolder) -> list[str]:

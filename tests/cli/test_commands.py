@@ -87,6 +87,21 @@ def test_pause_and_resume_end_where_the_whole_run_does(call, tmp_path):
     assert weights[0] == weights[1]
 
 
+def test_a_bfloat16_run_resumes_generates_and_needs_half_the_memory(call, tmp_path):
+    low = ("model.dtype=bfloat16", "optimizer.state_dtype=bfloat16", "optimizer.stochastic_rounding=true")
+    call("train", "c.yaml", "-o", "high")
+    call("train", "c.yaml", "-o", "whole", *low)
+    call("train", "c.yaml", "-o", "parts", "--max-steps", 3, *low)
+    call("train", "c.yaml", "-o", "parts", "--resume", *low)
+    ended = {name: json.loads((tmp_path / name / "result.json").read_text()) for name in ("high", "whole", "parts")}
+    assert ended["whole"]["state_hash"] == ended["parts"]["state_hash"] != ended["high"]["state_hash"]
+    high, whole = (json.loads((tmp_path / name / "model_summary.json").read_text()) for name in ("high", "whole"))
+    assert whole["dtype"] == "bfloat16"
+    for key in ("weights_mem_MB", "optimizer_mem_MB"):
+        assert whole[key] == pytest.approx(high[key] / 2, abs=2e-3)
+    assert call("generate", "whole", "--prompt", "a b", "-n", 9).stdout.startswith("a b")
+
+
 def test_an_occupied_folder_is_never_overwritten(call, tmp_path):
     call("train", "c.yaml")
     before = (tmp_path / "run" / "result.json").read_text()

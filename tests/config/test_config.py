@@ -27,6 +27,10 @@ FAULTS = [
     ("training:\n  steps: 10\nscheduler:\n  warmup_steps: 5", r"warmup_steps=5 is more than 30 %"),
     ("data:\n  seq_len: 2048", r"seq_len=2048 is above model.n_positions=1024"),
     ("training:\n  seed: 010", r":2:9: 010 is ambiguous"),
+    ("model:\n  dtype: float16", r":2:3: model.dtype: .*'bfloat16'.*'float16'"),
+    ("optimizer:\n  name: sgd\n  state_dtype: bfloat16", r":1:1: optimizer: .*for adam and adamw, name is 'sgd'"),
+    ("model: {dtype: float64}\noptimizer: {state_dtype: bfloat16}", r"state_dtype.*model.dtype='float64'"),
+    ("optimizer:\n  stochastic_rounding: true", r"for model.dtype='bfloat16', which is 'float32'"),
     ("- a", r":1:1: expected sections"),
     ("model:\n  n_layer: 2\nmodel:\n  n_layer: 3", r":3:1: key 'model' stands twice, first in line 1"),
 ]

@@ -116,6 +116,29 @@ def test_folded_scaling_has_the_bits_of_scaling_first(make, options, dtype, scal
     assert_same_bits((a, first), (b, second))
 
 
+@pytest.mark.parametrize("make", [Adam, AdamW])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_moments_never_become_subnormal(make, dtype, backend):
+    tiny = np.finfo(dtype).tiny
+    p = en.Tensor(np.ones(8, dtype), True)
+    opt = make([p])
+    with en.backend(backend):
+        for step in range(3):
+            p.grad = en.Tensor(np.zeros(8, dtype))
+            if step:
+                opt.step()
+                continue
+            opt.step()
+            opt.state[p]["exp_avg"][:] = np.array([1, -1, 1.01, -1.01, 1.2, -1.2, 0.5, 2], dtype) * tiny
+            opt.state[p]["exp_avg_sq"][:] = np.array([0, 1, 1.0005, 1.01, 2, 3, 0.5, 4], dtype) * tiny
+    for slot in ("exp_avg", "exp_avg_sq"):
+        moment = opt.state[p][slot]
+        assert ((moment == 0) | (np.abs(moment) >= tiny)).all() and (moment != 0).any() and (moment == 0).any()
+    # what stays is what the formula says
+    np.testing.assert_array_equal(opt.state[p]["exp_avg"] != 0, [False] * 7 + [True])
+
+
 def test_scale_is_finite():
     p = en.tensor([1.0], requires_grad=True)
     for bad in (np.nan, np.inf):

@@ -74,6 +74,7 @@ def adam(c: Any, key: Any, p: Any, g: Any, m: Any, v: Any, start: int, stop: int
     scale, keep, decay, beta1, rest1 = c[0], c[1], c[2], c[3], c[4]
     beta2, rest2, unbias, eps, lr = c[5], c[6], c[7], c[8], c[9]
     first, second, dither = key[0], key[1], key[2] != 0
+    tiny, zero = kind(np.finfo(c.dtype).tiny), kind(0)
     p, g, m, v = p[start:stop], g[start:stop], m[start:stop], v[start:stop]
     for i in range(p.size):
         w = widen(p[i]) * keep
@@ -82,6 +83,8 @@ def adam(c: Any, key: Any, p: Any, g: Any, m: Any, v: Any, start: int, stop: int
             d = w * decay + d
         a = widen(m[i]) * beta1 + d * rest1
         b = widen(v[i]) * beta2 + d * d * rest2
+        a = zero if np.abs(a) < tiny else a
+        b = zero if b < tiny else b
         w = w - a / (np.sqrt(b * unbias) + eps) * lr
         noise = hashed(start + i, first, second)
         m[i] = narrow(a, m[i], True, U(noise & U(0xFFFF)))
