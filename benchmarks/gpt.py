@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ class Config:
     weight_decay: float = 0.01
     clip: float = 1.0
     eps: float = 1e-5  # of layer norms
+    text: bool = False  # batches of the standard library's source text by character, instead of random ones
 
     @property
     def parameters(self) -> int:
@@ -84,10 +86,33 @@ def weights(c: Config) -> dict[str, np.ndarray]:
 
 
 def batches(c: Config, count: int = 4) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Ids and the ids that follow them, (batch, length) each: ``count`` batches in turn, so that the loss falls."""
+    """Ids and the ids that follow them, (batch, length) each: ``count`` random batches in turn, so that the loss falls;
+    or other windows of real text without end.
+    """
     rng = np.random.default_rng(1)
-    texts = rng.integers(0, c.vocabulary, (count, c.batch, c.length + 1))
-    return itertools.cycle([(np.ascontiguousarray(t[:, :-1]), np.ascontiguousarray(t[:, 1:])) for t in texts])
+    texts = (
+        windows(c, rng) if c.text else itertools.cycle(rng.integers(0, c.vocabulary, (count, c.batch, c.length + 1)))
+    )
+    return ((np.ascontiguousarray(t[:, :-1]), np.ascontiguousarray(t[:, 1:])) for t in texts)
+
+
+def windows(c: Config, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """(batch, length + 1) ids of printable ASCII, from random places of the standard library's source text."""
+    from entrenar.data import read_texts
+
+    if c.vocabulary != len(string.printable):
+        raise ValueError(f"the text has {len(string.printable)} kinds of characters, not {c.vocabulary}")
+    number = {character: n for n, character in enumerate(string.printable)}
+    text = read_texts("stdlib", max_bytes=4_000_000).train_text
+    ids = np.array([number[character] for character in text if character in number])
+    while True:
+        starts = rng.integers(0, len(ids) - c.length, c.batch)
+        yield np.stack([ids[start : start + c.length + 1] for start in starts])
+
+
+def learned(step: Callable[[], float], count: int, last: int = 20) -> dict[str, Any]:
+    """The mean loss of the last of ``count`` steps."""
+    return {f"mean loss of steps {count - last + 1} to {count}": float(np.mean([step() for _ in range(count)][-last:]))}
 
 
 def losses(step: Callable[[], float], count: int) -> dict[str, Any]:

@@ -79,16 +79,16 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
-def trainer(c: Config, low: bool = False) -> Callable[[], float]:
-    """A function that makes a training step and returns its loss.  low: under autocast to bfloat16."""
-    model = GPT(c)
+def trainer(c: Config, dtype: str = "float32") -> Callable[[], float]:
+    """A function that makes a training step and returns its loss.  dtype: "bfloat16" runs under autocast to it."""
+    model = GPT(c).to(torch.float64 if dtype == "float64" else torch.float32)
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights(c).items()})
     optimizer = torch.optim.AdamW(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
     data = batches(c)
 
     def step() -> float:
         ids, targets = map(torch.from_numpy, next(data))
-        with torch.autocast("cpu", torch.bfloat16) if low else contextlib.nullcontext():
+        with torch.autocast("cpu", torch.bfloat16) if dtype == "bfloat16" else contextlib.nullcontext():
             loss = model(ids, targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), c.clip)

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .case import Case, Peer, Side
-from .gpt import CHAR, GPT2, Config, batches, losses, weights
+from .gpt import CHAR, GPT2, Config, batches, learned, losses, weights
 
 Trainer = Callable[[], float]  # makes one step and returns its loss
-CURVE = 20  # steps
+Result = Callable[[Trainer, int], Mapping[str, Any]]
 
 
-def trained(make: Callable[[], Trainer], steps: int) -> Callable[[], Side]:
-    """A side from a trainer: the losses of the first steps are compared, later steps timed."""
+def trained(make: Callable[[], Trainer], result: Result, steps: int) -> Callable[[], Side]:
+    """A side from a trainer: what ``result`` makes of the first steps is compared, later steps timed."""
 
     def side() -> Side:
         step = make()
-        return Side(step, lambda: losses(step, steps))
+        return Side(step, lambda: result(step, steps))
 
     return side
 
 
-def entrenar(c: Config) -> Trainer:
-    """The GPT in entrenar."""
+def entrenar(c: Config, dtype: str = "float32", **options: Any) -> Trainer:
+    """The GPT in entrenar; options: AdamW's."""
     import entrenar as en
 
     config = en.models.GPT2Config(
@@ -41,7 +42,8 @@ def entrenar(c: Config) -> Trainer:
     )
     model = en.models.GPT2(config)
     model.load_state_dict(weights(c))
-    optimizer = en.optim.AdamW(model.parameters(), lr=c.lr, weight_decay=c.weight_decay)
+    model.to(dtype)
+    optimizer = en.optim.AdamW(model.parameters(), lr=c.lr, weight_decay=c.weight_decay, **options)
     data = batches(c)
 
     def step() -> float:
@@ -55,10 +57,12 @@ def entrenar(c: Config) -> Trainer:
     return step
 
 
-def peer(library: str, c: Config, **options: Any) -> Trainer:
-    """The GPT in another library; only that library is loaded."""
+def peer(library: str, c: Config, *dtype: str) -> Trainer:
+    """The GPT in another library, or in this one; only that library is loaded."""
+    if library == "entrenar":
+        return entrenar(c, *dtype)
     importlib.import_module(library)  # so that a missing one is told by its own name
-    found: Trainer = importlib.import_module(f"{__package__}.gpt_{library}").trainer(c, **options)
+    found: Trainer = importlib.import_module(f"{__package__}.gpt_{library}").trainer(c, *dtype)
     return found
 
 
@@ -67,23 +71,28 @@ def gpt(
     c: Config,
     targets: Mapping[str, Mapping[str, Any]],
     *,
+    ours: Mapping[str, Any] = {},  # noqa: B006: read only
+    result: Result = losses,
     steps: int = 3,
     tolerance: float = 1e-4,
     **rest: Any,
 ) -> Case:
-    """A case; targets: by label the library with what ``Peer`` takes, a second word asks for bfloat16."""
+    """A case; targets: by label (the library, then a dtype if it is not float32) what ``Peer`` takes; ours: dtype and
+    AdamW's options.
+    """
     peers = {
-        label: Peer(
-            trained(lambda label=label: peer(label.split()[0], c, **({"low": True} if " " in label else {})), steps),  # type: ignore[misc]
-            **options,
-        )
+        label: Peer(trained(functools.partial(peer, library, c, *dtype), result, steps), **options)
         for label, options in targets.items()
+        for library, *dtype in [label.split()]
     }
-    ours = trained(lambda: entrenar(c), steps)
-    return Case(name, ours, peers, tolerance=tolerance, flops=c.flops, **{"memory": True, **rest})
+    own = trained(lambda: entrenar(c, **ours), result, steps)
+    return Case(name, own, peers, tolerance=tolerance, flops=c.flops, **{"memory": True, **rest})
 
 
 TORCH = dict(target=0.55)
+LOW = dict(dtype="bfloat16")
+LOWER = dict(dtype="bfloat16", state_dtype="bfloat16", stochastic_rounding=True)
+UNTIMED: dict[str, Any] = dict(memory=False, timed=False)
 CASES = [
     gpt("char-GPT step", CHAR, {"torch": TORCH, "jax": {}}, share=None, pairs=9),
     # other random bits in every library: the first losses, near log(100), are alike to a percent
@@ -95,12 +104,41 @@ CASES = [
         GPT2,
         {
             "torch": dict(target=0.5, memory=0.75),
-            "torch bf16": dict(tolerance=1e-2),
+            "torch bfloat16": dict(tolerance=1e-2),
             "jax": dict(extra=True),
         },
         steps=2,
         share=0.7,
         pairs=5,
     ),
-    gpt("GPT-2 curve, 20 steps", GPT2, {"torch": {}}, steps=CURVE, memory=False, timed=False),
+    gpt(
+        "GPT-2 124M step, bfloat16",
+        GPT2,
+        {"entrenar float32": dict(memory=0.85)},
+        ours=LOW,
+        steps=2,
+        tolerance=1e-2,
+        pairs=3,
+    ),
+    gpt(
+        "GPT-2 124M step, bfloat16 with moments",
+        GPT2,
+        {"entrenar float32": dict(memory=0.65)},
+        ours=LOWER,
+        steps=2,
+        tolerance=1e-2,
+        pairs=3,
+    ),
+    # float64, because PyTorch's own float32 curve strays from it by more than a thousandth within these steps
+    gpt("GPT-2 curve, 20 steps", GPT2, {"torch float64": {}}, steps=20, tolerance=1e-5, **UNTIMED),
+    gpt(
+        "char-GPT on text, 300 steps of bfloat16",
+        dataclasses.replace(CHAR, text=True),
+        {"entrenar float32": dict(extra=True)},
+        ours=LOWER,
+        result=learned,
+        steps=300,
+        tolerance=1e-2,
+        **UNTIMED,
+    ),
 ]
