@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import mul
 
 import numpy as np
 import torch
@@ -47,6 +48,10 @@ def rotated(x):
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def projected(h, weights, biases):
+    return [F.linear(h, w, b) for w, b in zip(weights, biases, strict=True)]
 
 
 WEIGHTS = np.array([0.2, 1.0, 0.5, 2.0, 0.7])
@@ -125,6 +130,30 @@ ROWS = [
         en.norm_linear,
         lambda x, s, t, w, b: F.linear(F.layer_norm(x, (4,), s, t), w, b),
         normal((2, 3, 4), (4,), (4,), (5, 4), (5,)),
+    ),
+    Row(
+        "swiglu_linear",
+        en.swiglu_linear,
+        lambda x, u, w, b: F.linear(F.silu(x) * u, w, b),
+        normal((2, 3, 4), (2, 3, 4), (5, 4), (5,)),
+    ),
+    Row(
+        "rms_norm_linear",
+        en.rms_norm_linear,
+        lambda x, s, w, b: F.linear(F.rms_norm(x, (4,), s, 1e-6), w, b),
+        normal((2, 3, 4), (4,), (5, 4), (5,)),
+    ),
+    Row(
+        "rms_norm_linear_pair",
+        lambda x, s, *wb: mul(*en.rms_norm_linear_pair(x, s, *wb)),
+        lambda x, s, w1, w2, b1: mul(*projected(F.rms_norm(x, (4,), s, 1e-6), (w1, w2), (b1, None))),
+        normal((2, 3, 4), (4,), (5, 4), (5, 4), (5,)),
+    ),
+    Row(
+        "rms_norm_linear_triple",
+        lambda x, s, *wb: sum(en.rms_norm_linear_triple(x, s, *wb)),
+        lambda x, s, *wb: sum(projected(F.rms_norm(x, (4,), s, 1e-6), wb[:3], wb[3:])),
+        normal((2, 3, 4), (4,), (5, 4), (5, 4), (5, 4), (5,), (5,), (5,)),
     ),
     Row(
         "linear_cross_entropy",

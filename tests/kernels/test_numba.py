@@ -95,7 +95,10 @@ def test_nan_and_infinities_are_those_of_the_composite(fn, dtype):
                 close(a, b, 3e-5 if dtype is np.float32 else 1e-11, f"{s.label} with {bad}")
 
 
-NO_FLOAT16 = {"gelu_linear", "norm_linear", "linear_loss"}  # whose products no processor has
+NO_FLOAT16 = {  # whose products no processor has
+    *("gelu_linear", "norm_linear", "linear_loss", "swiglu_linear"),
+    *("rms_norm_linear", "rms_norm_linear_pair", "rms_norm_linear_triple"),
+}
 
 
 @every_kernel
@@ -131,7 +134,11 @@ LARGE = {
     "norm_linear": ((600, 70), (70,), (70,), (80, 70), (80,)),
     "linear_loss": ((600, 70), (80, 70), (80,)),
     "rms_norm": ((600, 70), (70,)),
+    "rms_norm_linear": ((600, 70), (70,), (80, 70), (80,)),
+    "rms_norm_linear_pair": ((600, 70), (70,), (80, 70), (90, 70), (80,)),
+    "rms_norm_linear_triple": ((600, 70), (70,), (80, 70), (90, 70), (30, 70), (80,)),
     "swiglu": ((600, 70), (600, 70)),
+    "swiglu_linear": ((600, 70), (600, 70), (80, 70), (80,)),
     "rotate": ((600, 70), (600, 20), (600, 20)),
 }
 INTEGERS = {  # where they stand, how many
