@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,9 @@ FILES = (
 )
 # second copies of the weights, in a layout of their own: of other runtimes in subfolders, of Mistral's own loader
 COPIES = ("*/*", "consolidated*.safetensors")
-NAME = re.compile(r"(?!.*(--|\.\.))(?!.*\.git$)([\w-][\w.-]*/)?[A-Za-z0-9_]([\w.-]{0,94}[A-Za-z0-9_])?", re.ASCII)
+# as huggingface_hub has it: two parts of at most 96, no "--" or "..", no "-" or "." at an end, no ".git"
+PART = r"\w([\w.-]{0,94}\w)?"
+NAME = re.compile(rf"(?!.*(--|\.\.))(?!.*\.git$)({PART}/)?{PART}", re.ASCII)
 
 
 def hub_folder(
@@ -42,14 +45,14 @@ def hub_folder(
 
     Raises DataError, with what to do, for a folder that does not exist, what can be no name, and a download that fails.
     """
-    folder = Path(name_or_folder).expanduser()
-    if folder.is_dir():
+    name = str(name_or_folder)
+    folder = Path(os.path.expanduser(name))
+    if name and os.path.isdir(folder):
         if revision is not None:
             raise DataError(f"{folder} is a folder: it has no revision {revision!r}")
         return folder
-    if folder.exists():
+    if name and os.path.exists(folder):
         raise DataError(f"{folder} is a file: give the folder that it is in")
-    name = str(name_or_folder)
     if isinstance(name_or_folder, Path) or name.startswith((".", "~")) or name.count("/") > 1 or _is_path(name):
         raise DataError(f"{name!r}: no such folder (and no name on the hub: those are 'org/model')")
     if not NAME.fullmatch(name):
