@@ -78,6 +78,13 @@ def test_yarn_keeps_fast_pairs_divides_slow_ones_and_scales_the_tables():
     np.testing.assert_allclose(cos**2 + sin**2, rotary.attention_factor**2, rtol=1e-13)
 
 
+def test_yarn_on_an_original_text_too_short_for_beta_fast_ramps_from_the_first_pair():
+    w = Rotary(8, 10000.0, {**YARN, "original_max_position_embeddings": 16}).inverse
+    place = 8 * math.log(16 / (2 * math.pi)) / (2 * math.log(10000))
+    assert math.ceil(place) == 1  # and 32 turns would lie before pair 0
+    np.testing.assert_allclose(w, Rotary(8).inverse / [1, 4, 4, 4], rtol=1e-15)
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
