@@ -1,5 +1,7 @@
 """Matrix products: on the processor's bfloat16 units where they win (csrc/gemm.cpp), else by BLAS.
 
+A few rows are multiplied at the speed of memory instead (numba/few_rows.py).
+
 float32 operands are split into three bfloat16 numbers each and six products are added up: twice as fast as an SGEMM
 on AMX, and nearer to the exact product.  Elements below 2^-110 or so lose bits (an absolute error of 2^-126); operands
 with infinities, NaN or numbers of 2^127 and more go to BLAS.  bfloat16 operands are multiplied as they are, summed in
@@ -21,6 +23,7 @@ UNIT: str = native.gemm_unit() if native is not None else ""
 """What multiplies bfloat16 numbers here: "amx", "avx512" or "" (BLAS, in float32)."""
 
 SMALL = blas.ALONE  # multiply-adds up to which nothing here is better than numpy.matmul
+FEW = 8  # rows up to which numba/few_rows.py is asked first
 LARGE = 1 << 23  # and below which packing costs more than it saves
 ASPECT = 64  # and the least rows * columns / (rows + columns): how often a packed number is used
 CHUNK, DEPTH = 2048, 3072  # what is packed in advance at a time: bounds the memory
@@ -32,6 +35,14 @@ def matmul(a: Array, b: Array, bias: Array | None = None, dtype: Any = None) -> 
     a, b: of one float dtype; bias: (columns,), float32 for bfloat16 operands, else their dtype.
     """
     dtype = a.dtype if dtype is None else dtype
+    if a.ndim == 2 and b.ndim == 2 and len(a) <= FEW and a.size * b.shape[1] > SMALL:
+        from .numba import few_rows  # compiled code, loaded with the first such product
+
+        if few_rows.accepted(a, b):
+            y = few_rows.product(a, b)
+            if bias is not None:
+                pool.add_to(y, bias)
+            return y.astype(dtype, copy=False)
     if a.ndim == 2 and b.ndim == 2 and _worthwhile(a, b):
         # what is summed in several goes is kept in float32 meanwhile
         y = empty((len(a), b.shape[1]), dtype if a.shape[1] <= DEPTH else FLOAT32)
