@@ -7,7 +7,7 @@ import pytest
 
 import entrenar as en
 from entrenar.autograd import OPS
-from entrenar.kernels import REFERENCE, SERVED, pool
+from entrenar.kernels import REFERENCE, pool
 from entrenar.kernels.numba import attention as kernels
 from entrenar.kernels.numba.jit import jit
 from entrenar.kernels.numba.tiles import ROWS, columns, tile
@@ -86,13 +86,6 @@ def test_threads_change_no_bit(dtype):
     finally:
         pool.limit(before)
     assert all(r == results[0] for r in results)
-
-
-def test_few_queries_at_many_keys_are_for_the_composite():
-    SERVED.pop("entrenar:attention", None)
-    q, k = np.ones((2, 3, 2, 4)), np.ones((2, 3, 40, 4))
-    np.testing.assert_allclose(en.scaled_dot_product_attention(q, k, k), q, rtol=1e-12)
-    assert not SERVED.get("entrenar:attention")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -17,18 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from ...array import Array
+from ...array import Array, is_low
 from .. import kernel
 from ..memory import empty
-from ..pool import each
+from ..pool import each, split
 from .attention_rows import Sizes, attend, attend_vjp
+from .few_queries import attend_few
 from .jit import floats
 from .tiles import ROWS, Matrices, columns, up
-from .words import low
+from .words import low, narrowed, widened, words
 
 PIECE = 512  # rows of a piece forward: it packs the keys for itself
 HEIGHT = 64  # rows of a block
 BUFFER = 1 << 18  # scores of a block, at most: 1 MiB of float32 stay in the second-level cache
+FEW = 16  # queries at most that use keys without packing them, if there are more than 16 times as many of these
 LARGE = 1 << 62
 NONE = np.zeros(0, np.int64)
 
@@ -158,15 +160,10 @@ def accepted(
     offset: int,
     dropout: float,
 ) -> bool:
-    """Batch axes are alike, heads of k and v divide those of q; a float mask has q's dtype.
-
-    Few queries at many keys, as in generating, are for the composite: packing k would take longer than using it.
-    """
+    """Batch axes are alike, heads of k and v divide those of q; a float mask has q's dtype."""
     if not floats(q, k, v) or not q.ndim == k.ndim == v.ndim >= 2:
         return False
     if k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
-        return False
-    if q.shape[-2] * 16 < k.shape[-2]:
         return False
     if mask is not None and mask.dtype.kind != "b" and mask.dtype != q.dtype:
         return False
@@ -174,7 +171,6 @@ def accepted(
 
 
 @kernel("attention", backend="numba", when=accepted, saves=("lse",))
-@low(exact=(1,))
 def attention(
     q: Array,
     k: Array,
@@ -189,6 +185,68 @@ def attention(
     dropout: float,
 ) -> Any:
     """softmax(scale q k^T, masked) v."""
+    rows, keys = q.shape[-2], k.shape[-2]
+    if keep is None and rows <= FEW and rows * 16 < keys:
+        return few(q, k, v, mask, scale=scale, causal=causal, window=window, offset=offset)
+    return blocks(q, k, v, mask, keep, scale=scale, causal=causal, window=window, offset=offset, dropout=dropout)
+
+
+def few(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    *,
+    scale: float,
+    causal: bool,
+    window: int | None,
+    offset: int,
+) -> Any:
+    """The same for a few queries, which use keys and values where they lie, 16-bit ones too."""
+    dtype, (rows, width), (keys, values) = q.dtype, q.shape[-2:], v.shape[-2:]
+    if is_low(dtype):
+        q, k, v = widened(q), words(k), words(v)
+        mask = widened(mask) if mask is not None and mask.dtype == dtype else mask
+    heads, shared = (math.prod(a.shape[:-2]) for a in (q, k))
+    behind = LARGE if window is None else window
+    ahead = 1 if causal else behind
+    size = Sizes(rows, keys, width, values, heads // shared, offset, behind, ahead, height=rows, line=keys, columns=1)
+    full = (*q.shape[:-1], keys)
+    boolean = mask is not None and mask.dtype.kind == "b"
+    y, lse = across(q, values), np.empty(heads * rows, q.dtype)
+    split(
+        attend_few,
+        shared,
+        size.share * rows * keys * (width + values),
+        size,
+        np.multiply(q, q.dtype.type(scale), order="C").reshape(heads * rows, width),
+        matrices(k),
+        matrices(v),
+        per_score(None if boolean else mask, full, q.dtype),
+        per_score(mask if boolean else None, full, np.bool_),
+        empty((heads * rows, keys), q.dtype),
+        empty((heads * rows, values), q.dtype),
+        matrices(y),
+        lse,
+    )
+    return (narrowed(y, dtype) if is_low(dtype) else y), lse
+
+
+@low(exact=(1,))
+def blocks(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    keep: Array | None,
+    *,
+    scale: float,
+    causal: bool,
+    window: int | None,
+    offset: int,
+    dropout: float,
+) -> Any:
+    """The same block by block."""
     plan = Plan(q, k, v, mask, keep, scale, causal, window, offset, dropout)
     rows, heads = plan.size.rows, plan.heads
     y, lse = across(q, v.shape[-1]), np.empty(heads * rows, q.dtype)
