@@ -1,7 +1,30 @@
-"""F5: architectures, and text generation."""
+"""F5: architectures, files of other libraries, and text generation."""
 
+from .bert import Bert, BertConfig
+from .folders import from_pretrained, save_pretrained
 from .generation import generate, stream
 from .gpt2 import GPT2, GPT2Config
+from .llama import Llama, LlamaConfig
+from .mistral import Mistral, MistralConfig
+from .qwen2 import Qwen2, Qwen2Config
 from .table import MODELS, build, model
 
-__all__ = ["GPT2", "MODELS", "GPT2Config", "build", "generate", "model", "stream"]
+__all__ = [
+    "GPT2",
+    "MODELS",
+    "Bert",
+    "BertConfig",
+    "GPT2Config",
+    "Llama",
+    "LlamaConfig",
+    "Mistral",
+    "MistralConfig",
+    "Qwen2",
+    "Qwen2Config",
+    "build",
+    "from_pretrained",
+    "generate",
+    "model",
+    "save_pretrained",
+    "stream",
+]

@@ -1,6 +1,6 @@
 """Drawing text from a decoder, one token at a time, with the keys and values of earlier tokens cached.
 
-A model takes part by ``forward(input_ids, cache=None)``, ``new_cache(batch)`` and ``config.n_positions``.
+A model takes part by ``forward(input_ids, cache=None)``, ``new_cache(batch)`` and ``config.positions``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def generate(
 
     temperature: 0 takes the likeliest token; else logits are divided by it.  top_k: draw among the k likeliest only.
     The draws depend on ``seed`` alone, not on the default generator.  A text longer than the model's positions goes on
-    from its last ``n_positions // 2`` tokens, read again from position 0.
+    from its last ``positions // 2`` tokens, read again from position 0.
     Raises ValueError for an empty prompt, a negative temperature or count, or top_k < 1; IndexError for unknown ids.
     """
     prompt = np.asarray(raw(ids))
@@ -53,7 +53,7 @@ def stream(
 def _draws(
     model: Any, seen: Array, count: int, temperature: float, top_k: int | None, random: Generator
 ) -> Iterator[Array]:
-    window = model.config.n_positions
+    window = model.config.positions
     was_training = model.training
     feed = seen[:, -window:]
     cache = model.new_cache(len(seen))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..array import nearest
-from ..nn import Module
+from .published import Published
 
-T = TypeVar("T", bound="type[Module]")
-MODELS: dict[str, tuple[type[Any], type[Module]]] = {}
+T = TypeVar("T", bound="type[Published]")
+MODELS: dict[str, tuple[type[Any], type[Published]]] = {}
 
 
 def model(name: str, config: type[Any]) -> Callable[[T], T]:

@@ -6,16 +6,32 @@ unless given), so that an initialisation depends on the seed and on the order of
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from ..array import Generator, default_generator, xp
 from ..autograd import Tensor
 
+_EMPTY: ContextVar[bool] = ContextVar("initialisers leave tensors as they are", default=False)
+
+
+@contextlib.contextmanager
+def left_empty() -> Iterator[None]:
+    """Inside, initialisers draw and write nothing: for layers whose weights come from a file, or are drawn later."""
+    token = _EMPTY.set(True)
+    try:
+        yield
+    finally:
+        _EMPTY.reset(token)
+
 
 def constant_(tensor: Tensor, value: float) -> Tensor:
     """``value`` everywhere."""
-    tensor.write(value)
+    if not _EMPTY.get():
+        tensor.write(value)
     return tensor
 
 
@@ -33,6 +49,8 @@ def uniform_(tensor: Tensor, low: float = 0.0, high: float = 1.0, generator: Gen
     """Uniform in [low, high).  Raises ValueError unless low <= high."""
     if not low <= high:
         raise ValueError(f"uniform_ needs low <= high, got low={low}, high={high}")
+    if _EMPTY.get():
+        return tensor
     values = (generator or default_generator).uniform(tensor.shape, tensor.dtype)
     _store(tensor, values * values.dtype.type(high - low) + values.dtype.type(low))
     return tensor
@@ -42,6 +60,8 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
     """Normal with this mean and standard deviation.  Raises ValueError for a negative ``std``."""
     if std < 0:
         raise ValueError(f"normal_ needs std >= 0, got {std}")
+    if _EMPTY.get():
+        return tensor
     values = (generator or default_generator).normal(tensor.shape, tensor.dtype)
     _store(tensor, values * values.dtype.type(std) + values.dtype.type(mean))
     return tensor
@@ -87,6 +107,7 @@ __all__ = [
     "fans",
     "kaiming_normal_",
     "kaiming_uniform_",
+    "left_empty",
     "normal_",
     "ones_",
     "uniform_",

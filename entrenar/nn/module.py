@@ -162,6 +162,10 @@ class Module:
         """Dotted name -> detached tensor (the same memory) of every parameter and persistent buffer, aliases too."""
         return {name: tensor.detach() for name, tensor in self._state()}
 
+    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(dotted name, tensor) of what ``state_dict`` holds, the tensors themselves; a shared one once."""
+        return _once(self._state())
+
     def _state(self) -> Iterator[tuple[str, Tensor]]:
         return self._named_leaves(
             "", lambda module, name, value: isinstance(value, Parameter) or module._buffers.get(name, False)
@@ -173,6 +177,14 @@ class Module:
         strict: missing and unexpected names are errors; a wrong shape or kind always is.  All names that do not fit are
         listed in one StateDictError, and then nothing has been loaded.
         """
+        report = self.check_state(state, strict)
+        for name, tensor in self._state():
+            if name in state:
+                tensor.write(as_array(raw(state[name])))
+        return report
+
+    def check_state(self, state: Mapping[str, Any], strict: bool = True) -> LoadReport:
+        """What ``load_state_dict`` would raise or return, nothing loaded."""
         own = dict(self._state())
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
@@ -195,8 +207,6 @@ class Module:
             raise StateDictError(
                 f"the state dict does not fit {type(self).__name__}, nothing was loaded; " + "; ".join(told)
             )
-        for name, value in values.items():
-            own[name].write(value)
         return LoadReport(missing, unexpected)
 
     # modes and conversions --------------------------------------------------------------------------------------

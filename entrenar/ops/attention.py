@@ -59,6 +59,7 @@ def _attention_samples() -> Samples:
         sample("causal", (2, 3, 2), (2, 3, 2), causal=True),
         sample("causal, rows that see nothing", (1, 3, 2), (1, 2, 2), causal=True, offset=-1),
         sample("causal with earlier keys", (1, 2, 2), (1, 4, 2), causal=True, offset=2),
+        sample("few queries at many keys", (2, 1, 2), (1, 40, 2), causal=True, offset=38),
         sample("window", (1, 4, 2), (1, 4, 2), causal=True, window=2),
         sample("window both ways", (1, 4, 2), (1, 4, 2), window=2),
         sample("grouped heads", (1, 4, 2, 2), (1, 2, 3, 2)),
