@@ -162,7 +162,7 @@ def _check_prompt(config: Config, tokenizer: CharTokenizer) -> None:
     sample = config.training.sample
     if sample.tokens:
         try:
-            generate_text(None, tokenizer, sample.prompt, 0)
+            _prompt_ids(tokenizer, sample.prompt)
         except ValueError as error:
             raise ConfigError("training.sample.prompt", None, None, str(error)) from None
 
@@ -238,8 +238,13 @@ def generate_text(
 
     Raises ValueError for an empty prompt, DataError for a character outside the vocabulary.
     """
-    if not prompt:
-        raise ValueError("the prompt is empty: give at least one character")
-    ids = tokenizer.encode(prompt, unknown="error")
+    ids = _prompt_ids(tokenizer, prompt)
     draws = stream(model, ids, tokens, temperature, top_k, seed)
     return (tokenizer.decode(new) for new in draws)
+
+
+def _prompt_ids(tokenizer: CharTokenizer, prompt: str) -> Array:
+    """The ids of a prompt; raises as ``generate_text``."""
+    if not prompt:
+        raise ValueError("the prompt is empty: give at least one character")
+    return tokenizer.encode(prompt, unknown="error")
