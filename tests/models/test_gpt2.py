@@ -1,14 +1,12 @@
-"""GPT-2: names, shapes, initial values, errors, loss, generation."""
+"""GPT-2: names, shapes, initial values, errors, loss, cache."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 
 import entrenar as en
-from entrenar.models import GPT2, GPT2Config, build, generate
+from entrenar.models import GPT2, GPT2Config, build
 from entrenar.nn import StateDictError
 
 SMALL = dict(vocab_size=11, n_positions=8, n_embd=12, n_layer=2, n_head=3)
@@ -185,53 +183,6 @@ def m_cache(m):
     cache = m.new_cache(2)
     m(IDS[:, :3], cache=cache)
     return cache
-
-
-def test_generation_is_the_seed_s():
-    m = small().train()
-    state = en.default_generator.state()
-    a = generate(m, IDS, 20, seed=5)
-    assert a.shape == (2, 27) and (a[:, :7] == IDS).all()
-    assert m.training and en.default_generator.state() == state
-    np.testing.assert_array_equal(a, generate(m, IDS, 20, seed=5))
-    assert (a != generate(m, IDS, 20, seed=6)).any()
-    assert generate(m, IDS[0], 0).tolist() == IDS[0].tolist()
-
-
-def test_greedy_follows_the_largest_logit_past_the_window():
-    m = small().eval()
-    text = IDS[0, :4].tolist()
-    out = generate(m, np.array(text), 10, temperature=0)
-    np.testing.assert_array_equal(out, generate(m, np.array(text), 10, top_k=1, seed=9))
-    assert out[4] == m(np.array([text])).data[0, -1].argmax()
-
-
-def test_draws_follow_the_probabilities():
-    from entrenar.array import Generator
-    from entrenar.models.generation import draw
-
-    logits = np.log(np.array([[0.5, 0.2, 0.3]])).repeat(20_000, 0)
-    counts = np.bincount(draw(logits, 1.0, None, Generator(0)), minlength=3) / 20_000
-    np.testing.assert_allclose(counts, [0.5, 0.2, 0.3], atol=0.015)
-    counts = np.bincount(draw(logits, 1.0, 2, Generator(0)), minlength=3) / 20_000
-    np.testing.assert_allclose(counts, [0.625, 0, 0.375], atol=0.015)
-    sharp = np.bincount(draw(logits, 0.5, None, Generator(0)), minlength=3) / 20_000
-    np.testing.assert_allclose(sharp, np.array([25, 4, 9]) / 38, atol=0.015)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"temperature": -1.0}, "temperature must be at least 0"),
-        ({"temperature": math.nan}, "temperature"),
-        ({"top_k": 0}, "top_k must be at least 1"),
-        ({"max_new_tokens": -1}, "max_new_tokens"),
-        ({"ids": np.zeros(0, int)}, "at least one token"),
-    ],
-)
-def test_bad_generation(options, message):
-    with pytest.raises(ValueError, match=message):
-        generate(small(), **{"ids": IDS, "max_new_tokens": 2, **options})
 
 
 def test_hooks_and_replaced_modules_are_seen():
