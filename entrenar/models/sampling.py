@@ -103,7 +103,7 @@ class Sampling:
 def _nucleus(scores: Array, top_p: float) -> Array:
     """Booleans (B, V): the fewest likeliest tokens that together have a probability of at least ``top_p``.
 
-    Of equal scores at the border the last tokens stay, which is what transformers' ascending sort comes to.
+    Of equal scores at the border the first tokens stay, as greedy takes the first of several.
     """
     order = np.sort(scores, axis=-1)
     mass = np.cumsum(np.exp(order), axis=-1)
@@ -111,7 +111,7 @@ def _nucleus(scores: Array, top_p: float) -> Array:
     border = np.take_along_axis(order, gone, axis=-1)
     above, tied = scores > border, scores == border
     wanted = scores.shape[-1] - gone - above.sum(axis=-1, keepdims=True)
-    return above | (tied & (np.cumsum(tied[:, ::-1], axis=-1)[:, ::-1] <= wanted))
+    return above | (tied & (np.cumsum(tied, axis=-1) <= wanted))
 
 
 def _check(largest: Array) -> None:
