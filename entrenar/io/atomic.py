@@ -13,7 +13,7 @@ from typing import BinaryIO
 ASIDE = ".writing-"  # names that start so are never read
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Flush a file or a folder's list of names to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -43,7 +43,7 @@ def atomic_write(path: str | Path, content: bytes | str | Callable[[BinaryIO], N
     except BaseException:
         Path(aside).unlink(missing_ok=True)
         raise
-    _sync(target.parent)
+    sync(target.parent)
 
 
 @contextmanager
@@ -60,8 +60,8 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     try:
         yield aside
         for inside in aside.rglob("*"):
-            _sync(inside)
-        _sync(aside)
+            sync(inside)
+        sync(aside)
         os.chmod(aside, 0o755)
         if target.exists():
             old = Path(tempfile.mkdtemp(prefix=f"{ASIDE}{target.name}-", dir=target.parent))
@@ -73,4 +73,4 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    _sync(target.parent)
+    sync(target.parent)

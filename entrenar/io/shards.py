@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..array import nearest
-from .atomic import ASIDE, _sync as sync
+from .atomic import ASIDE, sync
 from .errors import DataError
 from .mapped import Entry, TensorFile, open_tensors, read_json
 from .tensors import as_stored, header, write

@@ -30,7 +30,7 @@ def from_pretrained(
     """The model of a folder, or of a name on the hub (downloaded on first use), in eval mode.
 
     dtype: of the weights; the widest of the file's if None.  ignore: options of config.json known not to matter.
-    Weights are read from the mapped file one at a time: the peak is the model and one tensor.
+    Weights are copied from the mapped file in blocks: the file and the model are never in memory together.
     Raises DataError for a missing or damaged file, an unknown model_type, an option that is not supported, and one that
     lists every missing, unexpected and misshapen tensor.
     """
@@ -99,11 +99,7 @@ def _fill(model: Published, weights: Weights, dtype: Any) -> None:
     for own, tensor in model.named_tensors():
         name = names[own]
         values = np.empty(tensor.shape, target if is_float(tensor.dtype) else tensor.dtype)
-        if weights.entry(name).dtype == values.dtype:
-            weights.copy_to(name, values)
-        else:
-            values[...] = weights[name]
-            weights.release(name)
+        weights.copy_to(name, values)
         tensor.data = values
 
 
