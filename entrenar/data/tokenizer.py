@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,10 @@ class CharTokenizer:
         if array.size and not (array.min() >= 0 and array.max() < self.vocab_size):
             raise IndexError(f"decode: ids must be in [0, {self.vocab_size}), got {array.min()} to {array.max()}")
         return "".join(self.characters[i] for i in array.ravel())
+
+    def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
+        """The text of ids that come one by one, a character each.  Raises IndexError as ``decode``."""
+        return (self.decode(token) for token in ids)
 
     def save(self, path: str | Path) -> None:
         """Write ``tokenizer.json``, atomically."""
