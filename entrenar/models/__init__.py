@@ -6,12 +6,14 @@ from .generation import generate, stream
 from .gpt2 import GPT2, GPT2Config
 from .llama import Llama, LlamaConfig
 from .mistral import Mistral, MistralConfig
+from .presets import PRESETS
 from .qwen2 import Qwen2, Qwen2Config
 from .table import MODELS, build, model
 
 __all__ = [
     "GPT2",
     "MODELS",
+    "PRESETS",
     "Bert",
     "BertConfig",
     "GPT2Config",

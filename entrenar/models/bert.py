@@ -91,11 +91,6 @@ class BertConfig(ModelConfig):
             self.refuse("add_pooling_layer", "must be True, False or None")
         self.one_of("hidden_act", ACTIVATIONS)
 
-    @property
-    def positions(self) -> int:
-        """The most tokens a text may have."""
-        return self.max_position_embeddings
-
     @classmethod
     def renamed(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Whether there is a pooler is known from the weights alone."""
@@ -282,9 +277,7 @@ class Bert(Published):
             else:
                 init.normal_(parameter, 0.0, self.config.initializer_range)
         if self.config.pad_token_id is not None:
-            words = self.embeddings.word_embeddings.weight
-            blank = np.arange(self.config.vocab_size)[:, None] == self.config.pad_token_id
-            words.write(np.where(blank, np.zeros((), words.dtype), raw(words)))
+            init.zeros_(Tensor(self.embeddings.word_embeddings.weight.data[self.config.pad_token_id]))  # in place
 
     def forward(
         self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None, position_ids: Any = None

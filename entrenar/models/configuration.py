@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from ..array import nearest
+from ..array import EntrenarError, nearest
 from ..io import DataError
 
 C = TypeVar("C", bound="ModelConfig")
@@ -29,15 +29,26 @@ INERT = frozenset(_INERT.split())
 OFF = ("add_cross_attention", "is_decoder", "is_encoder_decoder", "chunk_size_feed_forward", "tie_encoder_decoder")
 
 
+class FieldError(EntrenarError, ValueError):
+    """A field of a configuration is wrong.  field: its name."""
+
+    def __init__(self, owner: str, field: str, text: str) -> None:
+        super().__init__(f"{owner}: {text}")
+        self.field, self.text = field, text
+
+
 class ModelConfig:
     """Base of the frozen dataclasses whose fields are those of config.json.
 
     SIZES: fields that are positive integers.  RATES: in [0, 1).  NUMBERS: positive floats.  FIXED: fields of Hugging
     Face's with the only value (or values, a tuple) that is computed here.  INERT: further fields that change nothing.
+    ATTRIBUTES: the architecture's own names of what others call hidden_size, num_hidden_layers, ... (Hugging Face's
+    attribute_map).  Raises FieldError, a ValueError, for a value of the wrong type or out of range.
     """
 
     MODEL_TYPE: ClassVar[str]
     CLASS: ClassVar[str]  # transformers' class of the weights
+    ATTRIBUTES: ClassVar[Mapping[str, str]] = {}
     SIZES: ClassVar[tuple[str, ...]] = ()
     RATES: ClassVar[tuple[str, ...]] = ()
     NUMBERS: ClassVar[tuple[str, ...]] = ()
@@ -45,29 +56,69 @@ class ModelConfig:
     INERT: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        for name in self.SIZES:
+        self.check_sizes(*self.SIZES)
+        for name in self.RATES:
+            if not (_real(getattr(self, name)) and 0 <= getattr(self, name) < 1):
+                self.refuse(name, "must be in [0, 1)")
+        for name in self.NUMBERS:
+            if not (_real(getattr(self, name)) and 0 < getattr(self, name) < math.inf):
+                self.refuse(name, "must be a positive number")
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.type in ("bool", bool) and not isinstance(value, bool):
+                self.refuse(field.name, "must be True or False")
+            if field.name in self.FIXED and value not in self.allowed(field.name):
+                self.refuse(field.name, f"must be {' or '.join(map(repr, self.allowed(field.name)))}")
+
+    def check_sizes(self, *names: str) -> None:
+        """Refuse fields that are no positive integers."""
+        for name in names:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 self.refuse(name, "must be a positive integer")
-        for name in self.RATES:
-            if not 0 <= getattr(self, name) < 1:
-                self.refuse(name, "must be in [0, 1)")
-        for name in self.NUMBERS:
-            if not 0 < getattr(self, name) < math.inf:
-                self.refuse(name, "must be a positive number")
 
     def refuse(self, name: str, expected: str) -> None:
-        """Raise ValueError naming a field, its value, and what was expected."""
-        raise ValueError(f"{type(self).__name__}: {name} {expected}, got {getattr(self, name)!r}")
+        """Raise FieldError naming a field, its value, and what was expected."""
+        raise FieldError(type(self).__name__, name, f"{name} {expected}, got {getattr(self, name)!r}")
 
     def one_of(self, name: str, known: Collection[str]) -> None:
-        """Raise ValueError unless a field is one of these words."""
+        """Raise FieldError unless a field is one of these words."""
         value = getattr(self, name)
         if value not in known:
-            raise ValueError(
-                f"{type(self).__name__}: unknown {name} {value!r}: known are {sorted(known)}."
-                f"{nearest(str(value), known)}"
-            )
+            text = f"unknown {name} {value!r}: known are {sorted(known)}.{nearest(str(value), known)}"
+            raise FieldError(type(self).__name__, name, text)
+
+    @classmethod
+    def allowed(cls, name: str) -> tuple[Any, ...]:
+        """The values of a fixed field."""
+        found = cls.FIXED[name]
+        return found if isinstance(found, tuple) else (found,)
+
+    def attribute(self, name: str) -> Any:
+        """A field by the name that most architectures have for it."""
+        return getattr(self, self.ATTRIBUTES.get(name, name))
+
+    def describe(self) -> str:
+        """The sizes in words: "16 layers, 32 heads (8 of keys and values), width 2048, 8192 positions"."""
+        layers, heads = self.attribute("num_hidden_layers"), self.attribute("num_attention_heads")
+        shared = getattr(self, "num_key_value_heads", None) or heads
+        grouped = "" if shared == heads else f" ({shared} of keys and values)"
+        windows = [w for w in map(self.window, range(layers)) if w is not None]
+        where = "" if len(windows) == layers else f" in {len(windows)} layers"
+        return (
+            f"{layers} layers, {heads} heads{grouped}, width {self.attribute('hidden_size')}, "
+            f"{self.positions} positions{f', windows of {windows[0]}{where}' if windows else ''}"
+        )
+
+    @property
+    def positions(self) -> int:
+        """The most tokens a text may have."""
+        found: int = self.attribute("max_position_embeddings")
+        return found
+
+    def window(self, layer: int) -> int | None:
+        """How many tokens, itself included, a query of a layer sees; None for all."""
+        return None
 
     @classmethod
     def from_hf(cls: type[C], given: Mapping[str, Any], ignore: Collection[str] = ()) -> C:
@@ -81,15 +132,14 @@ class ModelConfig:
         for name, value in cls.renamed(given).items():
             if name in ignore:
                 continue
-            if name in fields:
-                options[name] = tuple(value) if isinstance(value, list) else value
-            elif name in cls.FIXED:
-                allowed = cls.FIXED[name] if isinstance(cls.FIXED[name], tuple) else (cls.FIXED[name],)
-                if value is not None and value not in allowed:
+            if name in cls.FIXED:
+                if value is not None and value not in cls.allowed(name):
                     raise DataError(
                         f"config.json: {name}={value!r} is not supported for {cls.MODEL_TYPE}: expected "
-                        f"{' or '.join(map(repr, allowed))}"
+                        f"{' or '.join(map(repr, cls.allowed(name)))}"
                     )
+            elif name in fields:
+                options[name] = tuple(value) if isinstance(value, list) else value
             elif name in OFF and value:
                 raise DataError(
                     f"config.json: {name}={value!r} is not supported for {cls.MODEL_TYPE}: expected {False!r}"
@@ -107,10 +157,15 @@ class ModelConfig:
         return dict(given)
 
     def to_hf(self) -> dict[str, Any]:
-        """The content of config.json: every field, under Hugging Face's names."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        """The content of config.json: every field, under Hugging Face's names, but for those that cannot differ."""
+        names = [f.name for f in dataclasses.fields(self) if f.name not in self.FIXED]  # type: ignore[arg-type]
+        fields = {name: getattr(self, name) for name in names}
         return {
             "architectures": [self.CLASS],
             "model_type": self.MODEL_TYPE,
             **{k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()},
         }
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

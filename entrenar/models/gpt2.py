@@ -24,7 +24,7 @@ from ..ops.recomputed import gelu_linear, norm_linear
 from ..ops.shape import transpose
 from .blocks import fusable, untouched
 from .cache import Cache, LayerCache
-from .configuration import ModelConfig
+from .configuration import FieldError, ModelConfig
 from .decoder import Decoder
 from .table import model
 
@@ -59,8 +59,17 @@ class GPT2Config(ModelConfig):
         "reorder_and_upcast_attn": False,
     }
     INERT: ClassVar = frozenset(
-        ("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout")
+        {
+            *("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels"),
+            *("summary_first_dropout", "n_special", "predict_special_tokens", "output_past", "_num_labels"),
+        }
     )
+    ATTRIBUTES: ClassVar = {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }
 
     vocab_size: int = 50257
     n_positions: int = 1024
@@ -75,24 +84,18 @@ class GPT2Config(ModelConfig):
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
     tie_word_embeddings: bool = True
-    bos_token_id: int | None = None
-    eos_token_id: int | tuple[int, ...] | None = None
+    bos_token_id: int | None = 50256
+    eos_token_id: int | tuple[int, ...] | None = 50256
     pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_inner is not None and (
-            isinstance(self.n_inner, bool) or not isinstance(self.n_inner, int) or self.n_inner < 1
-        ):
-            self.refuse("n_inner", "must be a positive integer")
+        if self.n_inner is not None:
+            self.check_sizes("n_inner")
         if self.n_embd % self.n_head:
-            raise ValueError(f"GPT2Config: n_embd={self.n_embd} is not divisible by n_head={self.n_head}")
+            text = f"n_embd={self.n_embd} is not divisible by n_head={self.n_head}"
+            raise FieldError("GPT2Config", "n_embd", text)
         self.one_of("activation_function", ACTIVATIONS)
-
-    @property
-    def positions(self) -> int:
-        """The most tokens a text may have."""
-        return self.n_positions
 
 
 @fusable

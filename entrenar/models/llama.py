@@ -20,7 +20,7 @@ from .blocks import GatedMLP, GroupedAttention, Layer, Seen
 from .cache import Cache
 from .configuration import ModelConfig
 from .decoder import Decoder
-from .rotary import rotary_from_config
+from .rotary import rotary_fields, rotary_from_config
 from .table import model
 
 
@@ -41,7 +41,8 @@ class LlamaConfig(ModelConfig):
     )
     RATES: ClassVar = ("attention_dropout",)
     NUMBERS: ClassVar = ("rms_norm_eps", "rope_theta", "initializer_range")
-    FIXED: ClassVar = {"hidden_act": ("silu", "swish")}
+    # transformers' Llama, Mistral and Qwen2 turn whole heads: another part is ignored, or fails if there is a scaling
+    FIXED: ClassVar[Mapping[str, Any]] = {"hidden_act": ("silu", "swish"), "partial_rotary_factor": 1.0}
 
     vocab_size: int = 32000
     hidden_size: int = 4096
@@ -64,6 +65,7 @@ class LlamaConfig(ModelConfig):
     pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
+        self.check_sizes("hidden_size", "num_attention_heads")
         if self.num_key_value_heads is None:
             object.__setattr__(self, "num_key_value_heads", self.num_attention_heads)
         if self.head_dim is None and self.hidden_size % self.num_attention_heads:
@@ -73,7 +75,8 @@ class LlamaConfig(ModelConfig):
         super().__post_init__()
         if self.num_attention_heads % self.kv_heads:
             self.refuse("num_attention_heads", f"must be divisible by num_key_value_heads={self.num_key_value_heads}")
-        self.rotary()
+        if self.rotary().dims != self.head_dim:
+            self.refuse("rope_scaling", "must turn whole heads (partial_rotary_factor 1)")
 
     def rotary(self) -> Any:
         """How queries and keys are turned.  Raises ValueError for a scaling that is unknown or incomplete."""
@@ -101,20 +104,14 @@ class LlamaConfig(ModelConfig):
         """Whether the output projection of attention has one."""
         return self.attention_bias
 
-    def window(self, layer: int) -> int | None:
-        """How many tokens, itself included, a query of a layer sees; None for all."""
-        return None
-
     @classmethod
     def renamed(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """transformers 5 has theta and scaling in one mapping, rope_parameters."""
-        options = dict(given)
-        rope = options.pop("rope_parameters", None)
-        if rope is not None:
-            options["rope_theta"] = rope.get("rope_theta", options.get("rope_theta", cls.rope_theta))
-            scaling = {k: v for k, v in rope.items() if k != "rope_theta"}
-            options["rope_scaling"] = None if scaling == {"rope_type": "default"} else scaling
-        return options
+        found = rotary_fields(given)
+        if found["rope_scaling"] in ({"rope_type": "default"}, {"type": "default"}):
+            found["rope_scaling"] = None
+        options = {name: value for name, value in given.items() if name not in (*found, "rope_parameters")}
+        return {**options, **{name: value for name, value in found.items() if value is not None}}
 
 
 ROTARY = ("hidden_size", "num_attention_heads", "head_dim", "max_position_embeddings", "rope_theta", "rope_scaling")

@@ -22,6 +22,7 @@ class Qwen2Config(LlamaConfig):
 
     MODEL_TYPE: ClassVar = "qwen2"
     CLASS: ClassVar = "Qwen2ForCausalLM"
+    FIXED: ClassVar = {**LlamaConfig.FIXED, "attention_bias": True, "mlp_bias": False, "use_mrope": False}
 
     vocab_size: int = 151936
     intermediate_size: int = 22016
@@ -37,8 +38,6 @@ class Qwen2Config(LlamaConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.attention_bias is not True:
-            self.refuse("attention_bias", "must be True")
         kinds = self.layer_types
         if kinds is not None and (len(kinds) != self.num_hidden_layers or not set(kinds) <= set(KINDS)):
             self.refuse("layer_types", f"must be {self.num_hidden_layers} of {KINDS}")
@@ -56,10 +55,6 @@ class Qwen2Config(LlamaConfig):
             return None
         slides = layer >= self.max_window_layers if self.layer_types is None else self.layer_types[layer] == KINDS[1]
         return self.sliding_window if slides else None
-
-    def to_hf(self) -> dict[str, Any]:
-        """attention_bias is no field of Qwen2's config.json: its biases are always there."""
-        return {k: v for k, v in super().to_hf().items() if k not in ("attention_bias", "mlp_bias")}
 
     @classmethod
     def renamed(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -145,21 +145,8 @@ def rotary_from_config(config: Mapping[str, Any], base: float = 10000.0) -> Rota
     hidden_size / num_attention_heads, rounded down.  A field given twice with two values is an error.
     base: the architecture's rope_theta where the file has none.  Raises as Rotary does.
     """
-    given: dict[str, Any] = {}
-    for name in ("rope_scaling", "rope_parameters"):
-        part = _mapping(f"config: {name}", config.get(name) or {})
-        for key, value in part.items():
-            if given.setdefault(key, value) != value:
-                raise ValueError(
-                    f"config: rope_scaling and rope_parameters disagree on {key!r}: {given[key]!r}, {value!r}"
-                )
-    for name in ("rope_theta", "partial_rotary_factor"):
-        outer = config.get(name)
-        if given.get(name) is None:
-            given[name] = outer
-        elif outer is not None and outer != given[name]:
-            raise ValueError(f"config: {name} is {outer!r}, but {given[name]!r} in the rotary parameters")
-    theta, share = given.pop("rope_theta"), given.pop("partial_rotary_factor")
+    fields = rotary_fields(config)
+    theta, share, given = fields["rope_theta"], fields["partial_rotary_factor"], dict(fields["rope_scaling"] or {})
     kind = scaling_type(given)
     if kind in ("llama3", "yarn") and config.get(_LENGTH) is not None:
         given[_LENGTH] = config[_LENGTH]  # transformers gives this place priority
@@ -175,6 +162,29 @@ def rotary_from_config(config: Mapping[str, Any], base: float = 10000.0) -> Rota
         scaling=given or None,
         **({} if length is None else {"max_positions": length}),
     )
+
+
+def rotary_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """rope_theta, partial_rotary_factor and rope_scaling of a config.json in either form, None where it has none.
+
+    Raises ValueError for a field given twice with two values, TypeError for a scaling that is no mapping.
+    """
+    given: dict[str, Any] = {}
+    for name in ("rope_scaling", "rope_parameters"):
+        part = _mapping(f"config: {name}", config.get(name) or {})
+        for key, value in part.items():
+            if given.setdefault(key, value) != value:
+                raise ValueError(
+                    f"config: rope_scaling and rope_parameters disagree on {key!r}: {given[key]!r}, {value!r}"
+                )
+    for name in ("rope_theta", "partial_rotary_factor"):
+        outer = config.get(name)
+        if given.get(name) is None:
+            given[name] = outer
+        elif outer is not None and outer != given[name]:
+            raise ValueError(f"config: {name} is {outer!r}, but {given[name]!r} in the rotary parameters")
+    theta, share = given.pop("rope_theta"), given.pop("partial_rotary_factor")
+    return {"rope_theta": theta, "partial_rotary_factor": share, "rope_scaling": given or None}
 
 
 def inverse_frequencies(dims: int, base: float) -> Array:
