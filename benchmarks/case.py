@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-MODULES = ("overhead", "kernels", "optimizers", "mlp", "models", "startup")
+MODULES = ("overhead", "kernels", "optimizers", "mlp", "models", "llama", "startup")
 OURS = "entrenar"
 
 

@@ -89,7 +89,7 @@ def limit(library: str, threads: int) -> None:
         import entrenar
 
         entrenar.set_num_threads(threads)
-    elif library == "torch":
+    elif library in ("torch", "transformers"):
         import torch
 
         torch.set_num_threads(threads)

@@ -71,7 +71,7 @@ def gpt(
     c: Config,
     targets: Mapping[str, Mapping[str, Any]],
     *,
-    ours: Mapping[str, Any] = {},  # noqa: B006: read only
+    ours: Mapping[str, Any] = {},
     result: Result = losses,
     steps: int = 3,
     tolerance: float = 1e-4,

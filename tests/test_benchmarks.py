@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import case, child, gpt, machine, process, runner, table, timing
+from benchmarks import case, child, gpt, llama, machine, process, runner, table, timing
 
 ROOT = Path(__file__).resolve().parents[1]
 PLANTED = '''
@@ -250,6 +250,16 @@ def test_weights_fit_the_model_and_the_flop_count():
     assert sum(value.size for value in state.values()) == c.parameters
     assert gpt.GPT2.parameters == 124_439_808 - 768 * 768  # 256 positions of 1024
     assert c.flops == 10 * (6 * c.parameters + 12 * 2 * 5 * 8)
+
+
+def test_weights_fit_the_llama_and_its_flop_count():
+    import entrenar as en
+
+    with en.nn.init.left_empty():
+        state = en.models.build("llama", llama.SIZES).state_dict()
+    assert {name: tuple(value.shape) for name, value in state.items()} == llama.shapes()
+    products = sum(value.size for name, value in state.items() if "embed_tokens" not in name)
+    assert llama.flops() == 4 * 256 * (6 * products + 12 * 12 * 256 * 768)
 
 
 def test_the_machine_is_told():
