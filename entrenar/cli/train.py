@@ -62,7 +62,7 @@ def _another(folder: RunFolder, named: bool) -> RunFolder:
 
 def _describe(run: LanguageRun, steps: int) -> None:
     config: Config = run.config
-    model, data, training = config.model, config.data, config.training
+    data, training = config.data, config.training
     batch = data.batch_size * training.accumulation
     epochs = steps * batch * data.seq_len / max(len(run.train_tokens), 1)
     files, tokens = run.files, (len(run.train_tokens), len(run.held_out_tokens))
@@ -74,8 +74,7 @@ def _describe(run: LanguageRun, steps: int) -> None:
         f"{len(files.held_out):,} files, {tokens[1]:,} held out{left_out}"
     )
     say(
-        f"model    {model.family}, {count_parameters(run.model):,} parameters: {model.n_layer} layers, "
-        f"{model.n_head} heads, width {model.n_embd}, {model.n_positions} positions, "
+        f"model    {config.model.family}, {count_parameters(run.model):,} parameters: {run.model.config.describe()}, "
         f"vocabulary {run.tokenizer.vocab_size}"
     )
     say(

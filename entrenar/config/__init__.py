@@ -1,15 +1,8 @@
 """F6: the configuration of a run."""
 
 from .loading import dump_config, json_schema, load_config
-from .schema import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    OptimizerConfig,
-    SampleConfig,
-    SchedulerConfig,
-    TrainingConfig,
-)
+from .model import ModelConfig
+from .schema import Config, DataConfig, OptimizerConfig, SampleConfig, SchedulerConfig, TrainingConfig
 
 __all__ = [
     "Config",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -10,6 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from ..array import nearest
 from ..io import ConfigError, yaml as strict_yaml
+from ..models.configuration import FieldError
+from .model import FROM_TOKENIZER, SECTIONS
 from .schema import Config
 
 COMMAND_LINE = "command line"
@@ -30,7 +33,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     try:
         return Config.model_validate(_for_pydantic(value))
     except ValidationError as error:
-        raise _explained(document, error, value, set_by_hand) from None
+        raise _explained(document, error, set_by_hand) from None
 
 
 def _override(tree: dict[str, Any], override: str, set_by_hand: dict[tuple[Any, ...], str]) -> None:
@@ -49,46 +52,74 @@ def _override(tree: dict[str, Any], override: str, set_by_hand: dict[tuple[Any, 
     set_by_hand[keys] = name
 
 
-def _for_pydantic(value: Any) -> Any:
+def _for_pydantic(value: dict[str, Any]) -> dict[str, Any]:
     """YAML has lists where the schema has tuples; an empty section is an empty mapping."""
+    return {k: {} if v is None and k in Config.model_fields else _tuples(v) for k, v in value.items()}
+
+
+def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _for_pydantic(v) if v is not None or k not in Config.model_fields else {} for k, v in value.items()}
-    return tuple(_for_pydantic(v) for v in value) if isinstance(value, list) else value
+        return {k: _tuples(v) for k, v in value.items()}
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
 
 
 def _explained(
-    document: strict_yaml.Document, error: ValidationError, value: Any, set_by_hand: dict[tuple[Any, ...], str]
+    document: strict_yaml.Document, error: ValidationError, set_by_hand: dict[tuple[Any, ...], str]
 ) -> ConfigError:
     """The first fault as a ConfigError at its place."""
     fault = error.errors(include_url=False)[0]
-    path = tuple(fault["loc"])
-    name = ".".join(str(p) for p in path)
-    if fault["type"] == "extra_forbidden":
-        message = f"unknown key {name!r}.{nearest(str(path[-1]), _fields(path[:-1]))}"
+    path, family = _without_family(tuple(fault["loc"]))
+    cause = fault.get("ctx", {}).get("error")
+    places = [path]
+    if fault["type"] == "union_tag_invalid":
+        tag = str(fault["ctx"]["tag"])
+        places = [(*path, "family")]
+        message = f"model.family: unknown decoder {tag!r}: known are {sorted(SECTIONS)}.{nearest(tag, SECTIONS)}"
+    elif fault["type"] == "extra_forbidden":
+        message = f"unknown key {_name(path)!r}{_instead(path, family)}"
+    elif isinstance(cause, FieldError):
+        named = re.findall(r"\w+", cause.text)  # the other fields that it does not go with, too
+        places = [(*path, name) for name in (cause.field, *named)]
+        message = f"{_name(places[0])}: {cause.text.removeprefix(cause.field).lstrip(' =')}"
     else:
-        text = fault["msg"].removeprefix("Value error, ")
-        got = fault["input"]
+        text, got = fault["msg"].removeprefix("Value error, "), fault["input"]
         shown = "" if isinstance(got, (dict, BaseModel)) else f", got {got!r}"
-        message = f"{name}: {text[0].lower() + text[1:]}{shown}" if name else text
+        message = f"{_name(path)}: {text[0].lower() + text[1:]}{shown}" if path else text
         if isinstance(got, str) and "number" in text and got.lower() not in ("true", "false"):
             message += " (text)"
     for keys, given in set_by_hand.items():
-        if keys[: len(path)] == path[: len(keys)] and path:
+        if any(place and keys[: len(place)] == place[: len(keys)] for place in places):
             return ConfigError(f"{COMMAND_LINE}: {given}", None, None, message)
-    return document.error(_known(document, path), message)
+    return document.error(next((place for place in places if place in document.positions), places[0]), message)
 
 
-def _known(document: strict_yaml.Document, path: Sequence[Any]) -> tuple[Any, ...]:
-    end = len(path)
-    while end and tuple(path[:end]) not in document.positions:
-        end -= 1
-    return tuple(path[:end])
+def _name(path: Sequence[Any]) -> str:
+    return ".".join(map(str, path))
 
 
-def _fields(path: Sequence[Any]) -> list[str]:
+def _without_family(path: tuple[Any, ...]) -> tuple[tuple[Any, ...], str | None]:
+    """pydantic's path without the architecture that it has after "model", and that."""
+    return ((path[0], *path[2:]), path[1]) if path[0:1] == ("model",) and len(path) > 1 else (path, None)
+
+
+def _instead(path: Sequence[Any], family: str | None) -> str:
+    """What could have been meant by the unknown key at ``path``: the architectures that have it, or the nearest one."""
+    key = str(path[-1])
+    if family and key in FROM_TOKENIZER:
+        return ": the tokenizer decides it"
+    owners = [name for name, section in SECTIONS.items() if family and key in section.model_fields]
+    if owners:
+        return f" for family {family!r}, it is one of {', '.join(owners)}"
+    return f".{nearest(key, _fields(path[:-1], family))}"
+
+
+def _fields(path: Sequence[Any], family: str | None) -> list[str]:
     """The known keys of the section at ``path``."""
     section: Any = Config
     for key in path:
+        if section is Config and family:
+            section = SECTIONS[family]
+            continue
         found = section.model_fields[key].annotation
         section = next((a for a in (found, *get_args(found)) if isinstance(a, type) and issubclass(a, BaseModel)), None)
         if section is None:

@@ -4,41 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from .model import DEFAULT, SECTIONS, AnyModel
+from .section import Section
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Section(BaseModel):
-    """Strict: no key is ignored, no type is converted (an int is a float, nothing else)."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-class ModelConfig(Section):
-    """The decoder; names and defaults are Hugging Face's for GPT-2.  The vocabulary comes from the tokenizer.
-
-    dtype: of the weights and of what is computed with them.
-    """
-
-    family: Literal["gpt2"] = "gpt2"
-    n_positions: Positive = 1024
-    n_embd: Positive = 768
-    n_layer: Positive = 12
-    n_head: Positive = 12
-    embd_pdrop: Fraction = 0.1
-    resid_pdrop: Fraction = 0.1
-    attn_pdrop: Fraction = 0.1
-    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-
-    @model_validator(mode="after")
-    def heads_divide(self) -> ModelConfig:
-        """n_embd must split into n_head equal heads."""
-        if self.n_embd % self.n_head:
-            raise ValueError(f"n_embd={self.n_embd} does not divide into n_head={self.n_head} heads")
-        return self
 
 
 class DataConfig(Section):
@@ -114,7 +87,7 @@ class TrainingConfig(Section):
 class Config(Section):
     """A whole run."""
 
-    model: ModelConfig = ModelConfig()
+    model: AnyModel = SECTIONS[DEFAULT]()  # type: ignore[call-arg]
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
@@ -129,8 +102,13 @@ class Config(Section):
             raise ValueError(
                 f"optimizer.stochastic_rounding is for model.dtype='bfloat16', which is {self.model.dtype!r}"
             )
-        if self.data.seq_len > self.model.n_positions:
-            raise ValueError(f"data.seq_len={self.data.seq_len} is above model.n_positions={self.model.n_positions}")
+        architecture = self.model.architecture(1)
+        if self.data.seq_len > architecture.positions:
+            field = architecture.ATTRIBUTES.get("max_position_embeddings", "max_position_embeddings")
+            limit = f"model.{field}={getattr(architecture, field)}"
+            if getattr(architecture, field) != architecture.positions:
+                limit = f"{architecture.positions}, {limit} after its rope_scaling"
+            raise ValueError(f"data.seq_len={self.data.seq_len} is above {limit}")
         if self.scheduler.warmup_steps > 0.3 * self.training.steps:
             raise ValueError(
                 f"scheduler.warmup_steps={self.scheduler.warmup_steps} is more than 30 % of "

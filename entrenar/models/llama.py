@@ -18,7 +18,7 @@ from ..nn import Embedding, Linear, Module, ModuleList, RMSNorm, init
 from ..nn.layers import empty
 from .blocks import GatedMLP, GroupedAttention, Layer, Seen
 from .cache import Cache
-from .configuration import ModelConfig
+from .configuration import FieldError, ModelConfig
 from .decoder import Decoder
 from .rotary import rotary_fields, rotary_from_config
 from .table import model
@@ -75,7 +75,13 @@ class LlamaConfig(ModelConfig):
         super().__post_init__()
         if self.num_attention_heads % self.kv_heads:
             self.refuse("num_attention_heads", f"must be divisible by num_key_value_heads={self.num_key_value_heads}")
-        if self.rotary().dims != self.head_dim:
+        if self.head_dim % 2:  # type: ignore[operator]
+            self.refuse("head_dim", "must be even: its elements turn in pairs")
+        try:
+            turning = self.rotary().dims
+        except (TypeError, ValueError) as error:
+            raise FieldError(type(self).__name__, "rope_scaling", str(error)) from None
+        if turning != self.head_dim:
             self.refuse("rope_scaling", "must turn whole heads (partial_rotary_factor 1)")
 
     def rotary(self) -> Any:

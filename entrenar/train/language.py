@@ -14,7 +14,7 @@ from ..config import Config, dump_config, load_config
 from ..data import CharTokenizer, NGram, TextFiles, TokenBatches, Windows, read_texts
 from ..io import ConfigError, DataError
 from ..kernels.threads import set_num_threads
-from ..models import build, stream
+from ..models import MODELS, stream
 from ..nn import Module
 from ..optim import OPTIMIZERS, Optimizer, decay_groups, run_schedule
 from .callbacks import Callback
@@ -169,9 +169,9 @@ def _check_prompt(config: Config, tokenizer: CharTokenizer) -> None:
 
 def build_model(config: Config, vocab_size: int) -> Any:
     """The model of a configuration, initialised from the default generator."""
-    options = config.model.model_dump()
-    family, dtype = options.pop("family"), options.pop("dtype")
-    return build(family, {"vocab_size": vocab_size, **options}).to(dtype)
+    section = config.model
+    model: Any = MODELS[section.family][1](section.architecture(vocab_size))  # type: ignore[call-arg]
+    return model.to(section.dtype)
 
 
 def build_optimizer(config: Config, model: Module) -> Optimizer:
@@ -197,7 +197,7 @@ def check_same_run(config: Config, folder: RunFolder) -> list[str]:
     faults: list[str] = []
     for section in new:
         for key in new[section]:
-            if old[section][key] != new[section][key]:
+            if key in old[section] and old[section][key] != new[section][key]:  # another family has other keys
                 text = f"{section}.{key}: {old[section][key]!r} -> {new[section][key]!r}"
                 (changes if (section, key) in FREE_ON_RESUME else faults).append(text)
     if faults:

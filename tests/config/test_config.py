@@ -20,7 +20,7 @@ FAULTS = [
     ("optimizer:\n  lr: true", r":2:3: optimizer.lr: .*True"),
     ("optimizer:\n  lr: -1", r":2:3: optimizer.lr: .*greater than 0.*-1"),
     ("model:\n  n_layer: 2.0", r":2:3: model.n_layer: .*integer.*2.0"),
-    ("model:\n  n_head: 5", r":1:1: model: n_embd=768 does not divide into n_head=5"),
+    ("model:\n  n_head: 5", r":2:3: model.n_embd: 768 is not divisible by n_head=5"),
     ("model: 3", r":1:1: model: .*3"),
     ("optimizer:\n  name: adamm", r":2:3: optimizer.name: .*'adamm'"),
     ("optimizer:\n  betas: [0.9]", r":2:3: optimizer.betas"),

@@ -1,0 +1,11 @@
+"""What all sections of a configuration are."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """Strict: no key is ignored, no type is converted (an int is a float, nothing else)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
