@@ -1,4 +1,4 @@
-"""The command line: ``entrenar train``, ``generate``, ``gradcheck``.  Heavy imports happen inside the commands."""
+"""The command line: ``entrenar train``, ``generate``, ``chat``, ``gradcheck``.  Commands import what is heavy."""
 
 from __future__ import annotations
 
@@ -21,6 +21,29 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[section.key=value]...", show_default=False, help="Values that replace those of the file, in YAML."
+    ),
+]
+# what generate and chat share
+SourceName = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A folder, or a name on the hub.", show_default=False)
+]
+Temperature = Annotated[float, typer.Option(help="0 takes the likeliest token.")]
+TopK = Annotated[int | None, typer.Option(help="Draw among the k likeliest tokens only.")]
+TopP = Annotated[float | None, typer.Option(help="... among the likeliest that together have this probability.")]
+MinP = Annotated[float | None, typer.Option(help="... among those at least this times as likely as the likeliest.")]
+RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 makes tokens that were used less likely.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed draws the same text.")]
+Stop = Annotated[
+    list[str] | None, typer.Option(help="A text that ends the drawn one; may be repeated.", show_default=False)
+]
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the tokens that end a text.")]
+Dtype = Annotated[
+    str | None, typer.Option(help="Of the weights: float32, bfloat16, ...; else the file's.", show_default=False)
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OPTION", help="An option of config.json known not to matter; may be repeated.", show_default=False
     ),
 ]
 
@@ -67,18 +90,88 @@ def train(
 @app.command()
 @guarded
 def generate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
-    prompt: Annotated[str, typer.Option("--prompt", "-p", help="The text to go on from.", show_default=False)],
-    tokens: Annotated[int, typer.Option("--tokens", "-n", min=0, help="How many tokens to draw.")] = 200,
-    temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Draw among the k likeliest tokens only.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same text.")] = 0,
-    checkpoint: Annotated[str, typer.Option(help="Which weights: best (validation loss) or last.")] = "best",
+    source: SourceName,
+    prompt: Annotated[
+        str, typer.Option("--prompt", "-p", help="The text to go on from; - reads it from stdin.", show_default=False)
+    ],
+    tokens: Annotated[int, typer.Option("--tokens", "-n", min=0, help="How many tokens to draw at most.")] = 200,
+    temperature: Temperature = 0.8,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    seed: Seed = 0,
+    stop: Stop = None,
+    ignore_eos: IgnoreEos = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(help="Of a run: best (validation loss; the default) or last.", show_default=False),
+    ] = None,
+    dtype: Dtype = None,
+    ignore: Ignore = None,
 ) -> None:
-    """Print the prompt and a text that goes on from it."""
-    from .generate import run_generation
+    """Print the prompt and a text that goes on from it.
 
-    run_generation(run, prompt, tokens, temperature, top_k, seed, checkpoint)
+    SOURCE is a run folder, a Hugging Face folder (config.json, weights in safetensors, tokenizer.json), or a name on
+    the hub, downloaded on first use.
+    """
+    from .generate import run_generation
+    from .source import Drawing
+
+    drawing = Drawing.checked(
+        tokens,
+        seed,
+        stop,
+        ignore_eos,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+    )
+    run_generation(source, prompt, drawing, checkpoint, dtype, ignore or ())
+
+
+@app.command()
+@guarded
+def chat(
+    source: SourceName,
+    system: Annotated[
+        str | None, typer.Option("--system", "-s", help="The system message.", show_default=False)
+    ] = None,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", min=1, help="How long an answer may be.")] = 512,
+    temperature: Temperature = 0.8,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    seed: Seed = 0,
+    stop: Stop = None,
+    ignore_eos: IgnoreEos = False,
+    dtype: Dtype = None,
+    ignore: Ignore = None,
+) -> None:
+    """Talk with a model, in the form of its chat template.
+
+    SOURCE is a Hugging Face folder with a chat template, or a name on the hub. On a terminal /reset forgets the
+    conversation, /exit or Ctrl-D ends it, Ctrl-C ends an answer. From a pipe each line is a turn, and stdout holds the
+    answers alone.
+    """
+    from .chat import run_chat
+    from .source import Drawing
+
+    drawing = Drawing.checked(
+        tokens,
+        seed,
+        stop,
+        ignore_eos,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+    )
+    run_chat(source, system, drawing, dtype, ignore or ())
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})

@@ -1,29 +1,58 @@
-"""``entrenar generate``: text from a trained run."""
+"""``entrenar generate``: a text that goes on from a prompt."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from collections.abc import Collection, Iterator
 
 import typer
 
 from ..io import DataError
-from ..train import generate_text, load_run
+from .source import Drawing, locate, open_source, say, until
 
 
 def run_generation(
-    run: Path, prompt: str, tokens: int, temperature: float, top_k: int | None, seed: int, checkpoint: str
+    name: str, prompt: str, drawing: Drawing, checkpoint: str | None, dtype: str | None, ignore: Collection[str]
 ) -> None:
-    """Print the prompt and each drawn piece as it comes.  Raises DataError for a folder that holds no run."""
-    if checkpoint not in ("best", "last"):
-        raise typer.BadParameter(f"{checkpoint!r} is neither best nor last", param_hint="--checkpoint")
-    model, tokenizer, _ = load_run(run, checkpoint)
+    """Print the prompt and each drawn piece as it comes.
+
+    name: a run folder, a Hugging Face folder, or a name on the hub.  prompt: the text, "-" for that of stdin.
+    Raises DataError for a source that is none, typer.BadParameter for an option or a prompt that cannot be used.
+    """
+    source = open_source(locate(name), checkpoint, dtype, ignore)
+    text = _standard_input() if prompt == "-" else prompt
     try:
-        pieces = generate_text(model, tokenizer, prompt, tokens, temperature, top_k, seed)
-    except (ValueError, DataError) as error:
+        ids = source.encode(text)
+    except DataError:
+        raise
+    except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--prompt") from None
-    sys.stdout.write(prompt)
-    for piece in pieces:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
+    if not ids.size:
+        raise typer.BadParameter("the prompt is empty: give at least one character", param_hint="--prompt")
+    limit, length = source.positions, len(ids)
+    if length > limit:
+        typer.echo(f"the prompt has {length} tokens: the model reads its last {limit}", err=True)
+
+    def new() -> Iterator[int]:
+        nonlocal length
+        for token in drawing.ids(source, ids, drawing.tokens, drawing.seed):
+            length += 1
+            yield token
+
+    say(text)
+    try:
+        for piece in until(source.text(new(), ids), drawing.stops):
+            say(piece)
+    finally:
+        say("\n")
+    if length > limit + 1:  # the last token is not read
+        typer.echo(f"longer than the model's {limit} positions: each token was drawn from those before it", err=True)
+
+
+def _standard_input() -> str:
+    """The text of stdin without its last line break.  Raises typer.BadParameter if it is not UTF-8."""
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"stdin is not UTF-8: {error}", param_hint="--prompt") from None
+    return text.removesuffix("\n").removesuffix("\r")

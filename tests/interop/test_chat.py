@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from typer.testing import CliRunner  # noqa: E402
+
+from entrenar.cli import app  # noqa: E402
 from entrenar.data import ChatTemplate, load_tokenizer  # noqa: E402
 
 # written from what is publicly known of the formats, each with its own way of blanks, system messages and refusals
@@ -225,3 +229,54 @@ def test_streamed_text_is_that_of_their_decoding(both):
             ids = rng.integers(0, ours.vocab_size, length)
             text = theirs.decode(ids.tolist(), skip_special_tokens=True)
             assert "".join(ours.decode_stream(ids, skip_special_tokens=True)) == text
+
+
+LLAMA = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+GPT2 = dict(n_embd=24, n_layer=2, n_head=4, n_positions=512)
+
+
+@pytest.fixture(
+    params=[("byte_level", "GPT2", GPT2), ("byte_level", "Qwen2", LLAMA), ("byte_fallback", "Llama", LLAMA)]
+)
+def published(request, both, tmp_path):
+    """(transformers' tokenizer, transformers' model, the folder that they wrote)."""
+    kind, family, sizes = request.param
+    _, tokenizer = both(kind, chat_template=LLAMA3)
+    tokens = dict(bos_token_id=1, eos_token_id=2, pad_token_id=2, initializer_range=0.4)
+    config = getattr(transformers, f"{family}Config")(vocab_size=len(tokenizer), **sizes, **tokens)
+    torch.manual_seed(3)
+    name = "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM"
+    model = getattr(transformers, name)(config).eval()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tokenizer, model, tmp_path
+
+
+def run(*words, stdin=None):
+    result = CliRunner().invoke(app, [str(word) for word in words], input=stdin)
+    assert result.exit_code == 0, result.output
+    return result.stdout_bytes.decode()
+
+
+@pytest.mark.parametrize("prompt", ["the boat", "where  is\na 한 é ", "[INST] a [/INST]"])
+def test_generated_text_is_theirs(published, prompt):
+    tokenizer, model, folder = published
+    inputs = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+    ids = model.generate(**inputs, max_new_tokens=50, do_sample=False)[0]
+    whole, given = (tokenizer.decode(part, skip_special_tokens=True) for part in (ids, inputs.input_ids[0]))
+    text = run("generate", folder, "--prompt", prompt, "-n", 50, "--temperature", 0)
+    assert text == prompt + whole.removeprefix(given) + "\n" and whole != given
+
+
+def test_answers_are_theirs(published):
+    tokenizer, model, folder = published
+    talk, answers = [SYSTEM], []
+    for line in ("where is the boat?", "and é?"):
+        talk.append({"role": "user", "content": line})
+        inputs = tokenizer.apply_chat_template(talk, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        inputs.pop("token_type_ids", None)
+        ids = model.generate(**inputs, max_new_tokens=20, do_sample=False)[0]
+        answers.append(tokenizer.decode(ids[inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+        talk.append({"role": "assistant", "content": answers[-1]})
+    words = ("chat", folder, "-n", 20, "--temperature", 0, "--system", SYSTEM["content"])
+    assert run(*words, stdin="where is the boat?\nand é?\n".encode()) == "".join(f"{answer}\n" for answer in answers)
