@@ -18,15 +18,14 @@ from ..array import Array
 from ..autograd import Tensor
 from ..autograd.tensor import raw
 from ..nn import Dropout, Embedding, LayerNorm, Linear, Module, ModuleList, StateDictError, init
-from ..nn.layers import empty
 from ..ops.attention import scaled_dot_product_attention
-from ..ops.elementwise import where
 from ..ops.exponential import tanh
 from ..ops.layers import check_ids
 from ..ops.normalization import add_layer_norm
 from ..ops.recomputed import gelu_linear
 from .blocks import fusable, untouched
 from .configuration import ModelConfig
+from .embeddings import PaddedEmbedding
 from .gpt2 import ACTIVATIONS as GPT2_ACTIVATIONS, GELU as GPT2_GELU
 from .inputs import attention_mask as checked_mask, positions, token_ids
 from .published import Published
@@ -84,9 +83,7 @@ class BertConfig(ModelConfig):
         super().__post_init__()
         if self.hidden_size % self.num_attention_heads:
             self.refuse("hidden_size", f"must be divisible by num_attention_heads={self.num_attention_heads}")
-        pad = self.pad_token_id
-        if pad is not None and (isinstance(pad, bool) or not isinstance(pad, int) or not 0 <= pad < self.vocab_size):
-            self.refuse("pad_token_id", f"must be None or an id in [0, {self.vocab_size})")
+        self.check_padding()
         if self.add_pooling_layer not in (True, False, None):
             self.refuse("add_pooling_layer", "must be True, False or None")
         self.one_of("hidden_act", ACTIVATIONS)
@@ -99,22 +96,6 @@ class BertConfig(ModelConfig):
     def to_hf(self) -> dict[str, Any]:
         """Without add_pooling_layer: from config.json it would hide from BertModel the argument of that name."""
         return {name: value for name, value in super().to_hf().items() if name != "add_pooling_layer"}
-
-
-class PaddedEmbedding(Embedding):
-    """An embedding whose row ``padding`` gets no gradient, as PyTorch's padding_idx."""
-
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding: int | None) -> None:
-        super().__init__(num_embeddings, embedding_dim, weight=empty(num_embeddings, embedding_dim))
-        self.padding = padding
-
-    def forward(self, ids: Any) -> Tensor:
-        """ids: integers of any shape S -> (*S, embedding_dim)."""
-        rows = super().forward(ids)
-        blank = None if self.padding is None else np.asarray(raw(ids)) == self.padding
-        if blank is None or not blank.any():
-            return rows
-        return where(blank[..., None], rows.detach(), rows)
 
 
 class Embeddings(Module):
@@ -276,8 +257,7 @@ class Bert(Published):
                 init.ones_(parameter)
             else:
                 init.normal_(parameter, 0.0, self.config.initializer_range)
-        if self.config.pad_token_id is not None:
-            init.zeros_(Tensor(self.embeddings.word_embeddings.weight.data[self.config.pad_token_id]))  # in place
+        self.embeddings.word_embeddings.clear_padding()
 
     def forward(
         self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None, position_ids: Any = None

@@ -77,6 +77,12 @@ class ModelConfig:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 self.refuse(name, "must be a positive integer")
 
+    def check_padding(self) -> None:
+        """Refuse a pad_token_id that is neither None nor a token."""
+        pad, size = self.attribute("pad_token_id"), self.attribute("vocab_size")
+        if pad is not None and (isinstance(pad, bool) or not isinstance(pad, int) or not 0 <= pad < size):
+            self.refuse("pad_token_id", f"must be None or an id in [0, {size})")
+
     def refuse(self, name: str, expected: str) -> None:
         """Raise FieldError naming a field, its value, and what was expected."""
         raise FieldError(type(self).__name__, name, f"{name} {expected}, got {getattr(self, name)!r}")

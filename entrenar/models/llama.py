@@ -14,12 +14,12 @@ import numpy as np
 
 from ..array import Array
 from ..autograd import Tensor
-from ..nn import Embedding, Linear, Module, ModuleList, RMSNorm, init
-from ..nn.layers import empty
+from ..nn import Linear, Module, ModuleList, RMSNorm, init
 from .blocks import GatedMLP, GroupedAttention, Layer, Seen
 from .cache import Cache
 from .configuration import FieldError, ModelConfig
 from .decoder import Decoder
+from .embeddings import PaddedEmbedding
 from .rotary import rotary_fields, rotary_from_config
 from .table import model
 
@@ -29,6 +29,7 @@ class LlamaConfig(ModelConfig):
     """Sizes and constants under Hugging Face's names and with its defaults (Llama 7B).
 
     num_key_value_heads: as many as heads if None.  head_dim: hidden_size / num_attention_heads if None.
+    pad_token_id: its embedding starts at 0 and gets no gradient; None for no such token.
     rope_scaling: Hugging Face's mapping (rope_type, factor, ...).  attention_dropout: of the attention weights.
     Raises ValueError for a size that is not a positive integer, heads that do not divide, an unknown activation.
     """
@@ -73,6 +74,7 @@ class LlamaConfig(ModelConfig):
         if self.head_dim is None:
             object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
         super().__post_init__()
+        self.check_padding()
         if self.num_attention_heads % self.kv_heads:
             self.refuse("num_attention_heads", f"must be divisible by num_key_value_heads={self.num_key_value_heads}")
         if self.head_dim % 2:  # type: ignore[operator]
@@ -128,7 +130,7 @@ class Stack(Module):
 
     def __init__(self, config: Any) -> None:
         width = config.hidden_size
-        self.embed_tokens = Embedding(config.vocab_size, width, weight=empty(config.vocab_size, width))
+        self.embed_tokens = PaddedEmbedding(config.vocab_size, width, config.pad_token_id)
         self.layers = ModuleList([self.layer(config) for _ in range(config.num_hidden_layers)])
         self.norm = RMSNorm(width, eps=config.rms_norm_eps)
 
@@ -160,7 +162,8 @@ class Stack(Module):
 class Llama(Decoder):
     """The decoder with its language-model head.
 
-    Matrices and embeddings are normal(0, initializer_range) from the default generator, biases 0, gains 1.
+    Matrices and embeddings are normal(0, initializer_range) from the default generator, biases and the padding token's
+    embedding 0, gains 1.
     """
 
     BUFFERS = ("rotary_emb.inv_freq",)
@@ -183,6 +186,7 @@ class Llama(Decoder):
                 init.ones_(parameter)
             else:
                 init.normal_(parameter, 0.0, self.config.initializer_range)
+        self.model.embed_tokens.clear_padding()
 
     def states(self, ids: Array, at: Array, mask: Array | None, cache: Cache | None) -> Tensor:
         """The normalised states (B, T, width)."""

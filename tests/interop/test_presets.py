@@ -47,7 +47,8 @@ def test_initial_weights_have_their_deviations(name):
     family = PRESETS[name][0]
     en.manual_seed(0)
     torch.manual_seed(0)
-    ours = build(name, {**SMALL[family], "initializer_range": 0.05})
+    padding = {} if family == "gpt2" else {"pad_token_id": 7}
+    ours = build(name, {**SMALL[family], **padding, "initializer_range": 0.05})
     other = {own.removeprefix("transformer."): p.detach().numpy() for own, p in theirs(ours).named_parameters()}
     for own, parameter in ours.named_parameters():
         mine, peer = parameter.data, other[own]
@@ -55,7 +56,9 @@ def test_initial_weights_have_their_deviations(name):
             np.testing.assert_array_equal(mine, peer, err_msg=own)
         else:
             assert abs(mine.std() / peer.std() - 1) < 7 / np.sqrt(2 * mine.size), own
-            np.testing.assert_array_equal(~mine.any(axis=1), ~peer.any(axis=1), err_msg=own)  # a padding token's row
+            padded = own in ("model.embed_tokens.weight", "embeddings.word_embeddings.weight")
+            for values in (mine, peer):
+                assert np.flatnonzero(~values.any(axis=1)).tolist() == [7] * padded, own
 
 
 LLAMA = dict(
@@ -109,3 +112,21 @@ def test_a_part_of_a_head(family, place, tmp_path):
     with torch.no_grad():
         expected = other(torch.tensor(ids)).logits.numpy()
     np.testing.assert_allclose(en.models.from_pretrained(tmp_path)(ids).data, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_padding_token_s_embedding_learns_nothing_from_its_places(family, tied, tmp_path):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**LLAMA, pad_token_id=5, tie_word_embeddings=tied)
+    other = getattr(transformers, f"{family}ForCausalLM")(config)
+    other.save_pretrained(tmp_path)
+    mine = en.models.from_pretrained(tmp_path)
+    ids = np.array([[5, 5, 8, 9, 10], [11, 12, 5, 13, 5]])
+    targets = np.roll(ids, -1, axis=1)
+    logits = other.eval()(torch.tensor(ids)).logits
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.tensor(targets).flatten()).backward()
+    mine.loss(ids, targets).backward()
+    expected = other.model.embed_tokens.weight.grad.numpy()
+    assert expected[5].any() == tied  # what the head learns is another matter
+    np.testing.assert_allclose(mine.model.embed_tokens.weight.grad.data, expected, rtol=1e-4, atol=1e-7)
