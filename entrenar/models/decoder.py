@@ -58,15 +58,21 @@ class Decoder(Published):
         return self.states(ids, at, checked_mask(name, attention_mask, ids.shape, start + ids.shape[1]), cache)
 
     def loss(
-        self, input_ids: Any, targets: Any, mask: Any = None, attention_mask: Any = None, reduction: str = "mean"
+        self,
+        input_ids: Any,
+        targets: Any,
+        mask: Any = None,
+        attention_mask: Any = None,
+        reduction: str = "mean",
+        position_ids: Any = None,
     ) -> Tensor:
         """Cross entropy of the logits against ``targets`` (B, T), already shifted by the caller; -100 is ignored.
 
-        mask: (B, T) booleans or weights of the tokens' losses; the mean is over the weights.  attention_mask: as
-        ``forward``'s.  reduction: "mean" over the tokens that count (0 if there are none), "sum", or "none" (B, T).
+        mask: (B, T) booleans or weights of the tokens' losses; the mean is over the weights.  attention_mask,
+        position_ids: as ``forward``'s.  reduction: "mean" over the tokens that count (0 if there are none), "sum", or "none" (B, T).
         """
         targets = np.asarray(raw(targets))
-        x = self.hidden(input_ids, attention_mask)
+        x = self.hidden(input_ids, attention_mask, None, position_ids)
         for label, given in (("targets", targets), ("mask", mask)):
             if given is not None and np.shape(raw(given)) != x.shape[:2]:
                 raise ValueError(

@@ -79,3 +79,18 @@ def test_shapes_that_do_not_fit(model):
         model.loss(IDS, TARGETS, np.ones((2, 5)))
     with pytest.raises(ValueError, match=r"targets has shape \(2, 5\)"):
         model.loss(IDS, TARGETS[:, 1:])
+
+
+def test_packed_texts_have_the_loss_of_each_alone(model):
+    """Two texts in a row, each with its own block of the mask and its own positions."""
+    at = np.array([0, 1, 2, 3, 0, 1])
+    first = np.arange(6) < 4
+    block = (first[:, None] == first[None])[None].repeat(2, 0)
+    packed = model.loss(IDS, TARGETS, attention_mask=block, position_ids=at, reduction="none").data
+    for part in (slice(0, 4), slice(4, 6)):
+        alone = model.loss(IDS[:, part], TARGETS[:, part], reduction="none").data
+        np.testing.assert_allclose(packed[:, part], alone, rtol=1e-9)
+    changed = IDS.copy()
+    changed[:, :4] = (changed[:, :4] + 1) % 11
+    after = model.loss(changed, TARGETS, attention_mask=block, position_ids=at, reduction="none").data
+    np.testing.assert_array_equal(after[:, 4:], packed[:, 4:])  # to the bit
