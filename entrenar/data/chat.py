@@ -101,7 +101,8 @@ class ChatTemplate:
         """The ids of the rendered text, int64 (T,).
 
         The template writes all special tokens itself, the first one (BOS) too, so the tokenizer adds none.  Where the
-        text begins with more than one BOS, one is kept, with a warning.  Arguments and errors as ``render``'s.
+        text begins with more than one BOS, one is kept, with a warning.  Special tokens that a message spells out are
+        read as such, as in transformers.  Arguments and errors as ``render``'s.
         """
         text = self.render(messages, add_generation_prompt, **names)
         return single_bos(tokenizer.encode(text, add_special_tokens=False), tokenizer.bos_token_id, self.file)

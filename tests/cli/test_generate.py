@@ -14,6 +14,11 @@ from entrenar.models import from_pretrained, generate
 GREEDY = ("--temperature", 0)
 
 
+def said(result):
+    """What a command wrote on stdout, its line ends as they were."""
+    return result.stdout_bytes.decode()
+
+
 def expected(path, prompt, tokens, **options):
     """The text that the library gives for the same prompt."""
     tokenizer, model = load_tokenizer(path), from_pretrained(path)
@@ -24,28 +29,23 @@ def expected(path, prompt, tokens, **options):
 def test_the_text_is_that_of_the_library(folder, call):
     path = folder()
     for prompt in ("the boat", "a 한 👩‍👧", "é"):
-        assert (
-            call("generate", path, "-p", prompt, "-n", 40, *GREEDY).stdout_bytes.decode()
-            == expected(path, prompt, 40) + "\n"
-        )
-    assert call("generate", path, "-p", "the boat", "-n", 0).stdout_bytes.decode() == "the boat\n"
-    assert (
-        call("generate", path, "-p", "", "-n", 12, *GREEDY).stdout_bytes.decode() == expected(path, "", 12) + "\n"
-    )  # from BOS on
+        assert said(call("generate", path, "-p", prompt, "-n", 40, *GREEDY)) == expected(path, prompt, 40) + "\n"
+    assert said(call("generate", path, "-p", "the boat", "-n", 0)) == "the boat\n"
+    assert said(call("generate", path, "-p", "", "-n", 12, *GREEDY)) == expected(path, "", 12) + "\n"  # from BOS on
 
 
 def test_every_option_reaches_the_draws(folder, call):
     path = folder()
     options = dict(temperature=1.5, top_k=30, top_p=0.8, min_p=0.1, repetition_penalty=1.3, seed=5)
     given = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
-    text = call("generate", path, "-p", "the boat", "-n", 60, *given).stdout_bytes.decode()
+    text = said(call("generate", path, "-p", "the boat", "-n", 60, *given))
     assert text == expected(path, "the boat", 60, **options) + "\n"
     for name in options:  # and each makes a difference of its own
         without = {key: value for key, value in options.items() if key != name} | (
             {"temperature": 0.2} if name == "temperature" else {}
         )
         assert expected(path, "the boat", 60, **without) + "\n" != text, name
-    low = call("generate", path, "-p", "the boat", "-n", 60, *GREEDY, "--dtype", "bfloat16").stdout_bytes.decode()
+    low = said(call("generate", path, "-p", "the boat", "-n", 60, *GREEDY, "--dtype", "bfloat16"))
     model = from_pretrained(path, "bfloat16")
     tokenizer = load_tokenizer(path)
     ids = generate(model, tokenizer.encode("the boat"), 60, 0.0, stop_tokens=1)
@@ -56,30 +56,25 @@ def test_it_ends_at_the_tokens_that_the_folder_names(folder, call):
     path = folder()
     tokenizer = load_tokenizer(path)
     drawn = generate(from_pretrained(path), tokenizer.encode("the"), 30, 0.0)[len(tokenizer.encode("the")) :].tolist()
-    whole = call("generate", path, "-p", "the", "-n", 30, *GREEDY).stdout_bytes.decode()
+    whole = said(call("generate", path, "-p", "the", "-n", 30, *GREEDY))
     end = drawn[7]
     assert end not in drawn[:7]
     (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, end]}))
-    short = call("generate", path, "-p", "the", "-n", 30, *GREEDY).stdout_bytes.decode()
+    short = said(call("generate", path, "-p", "the", "-n", 30, *GREEDY))
     assert short == expected(path, "the", 7, stop_tokens=()) + "\n" != whole
-    assert call("generate", path, "-p", "the", "-n", 30, *GREEDY, "--ignore-eos").stdout_bytes.decode() == whole
+    assert said(call("generate", path, "-p", "the", "-n", 30, *GREEDY, "--ignore-eos")) == whole
     # one that the table has no row for is never drawn
     (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [9000]}))
-    assert call("generate", path, "-p", "the", "-n", 30, *GREEDY).stdout_bytes.decode() == whole
+    assert said(call("generate", path, "-p", "the", "-n", 30, *GREEDY)) == whole
 
 
 def test_it_ends_before_a_text(folder, call):
     path = folder()
-    whole = call("generate", path, "-p", "the boat", "-n", 60, *GREEDY).stdout_bytes.decode()
+    whole = said(call("generate", path, "-p", "the boat", "-n", 60, *GREEDY))
     drawn = whole.removeprefix("the boat").removesuffix("\n")
     stop = drawn[20:23]
     cut = "the boat" + drawn[: drawn.index(stop)] + "\n"
-    assert (
-        call(
-            "generate", path, "-p", "the boat", "-n", 60, *GREEDY, "--stop", "@@@", "--stop", stop
-        ).stdout_bytes.decode()
-        == cut
-    )
+    assert said(call("generate", path, "-p", "the boat", "-n", 60, *GREEDY, "--stop", "@@@", "--stop", stop)) == cut
     assert "--stop" in call("generate", path, "-p", "a", "--stop", "", status=2).stderr
 
 
@@ -101,8 +96,8 @@ def test_a_prompt_from_stdin(folder, call):
     prompt = "the\nboat é"
     whole = expected(path, prompt, 9) + "\n"
     for text in (prompt, prompt + "\n", prompt + "\r\n"):
-        assert call("generate", path, "-p", "-", "-n", 9, *GREEDY, stdin=text.encode()).stdout_bytes.decode() == whole
-    assert call("generate", path, "-p", "-", "-n", 0, stdin=b"a\n\n").stdout_bytes.decode() == "a\n\n"
+        assert said(call("generate", path, "-p", "-", "-n", 9, *GREEDY, stdin=text.encode())) == whole
+    assert said(call("generate", path, "-p", "-", "-n", 0, stdin=b"a\n\n")) == "a\n\n"
     assert "stdin is not UTF-8" in call("generate", path, "-p", "-", stdin=b"\xff", status=2).stderr
 
 
@@ -119,15 +114,12 @@ def test_a_doubled_bos_is_one_and_told(folder, call):
     path = folder()
     result = call("generate", path, "-p", "<s>the boat", "-n", 20, *GREEDY)
     assert "begins with 2 BOS tokens" in result.stderr
-    assert (
-        result.stdout_bytes.decode()
-        == "<s>" + call("generate", path, "-p", "the boat", "-n", 20, *GREEDY).stdout_bytes.decode()
-    )
+    assert said(result) == "<s>" + said(call("generate", path, "-p", "the boat", "-n", 20, *GREEDY))
 
 
 def test_rows_that_no_token_has_give_no_text(folder, call):
     path = folder(vocab_size=4000)  # padded tables are common
-    text = call("generate", path, "-p", "the", "-n", 50, *GREEDY).stdout_bytes.decode()
+    text = said(call("generate", path, "-p", "the", "-n", 50, *GREEDY))
     ids = generate(from_pretrained(path), load_tokenizer(path).encode("the"), 50, 0.0, stop_tokens=1)
     assert (ids >= 280).any()
     assert text == load_tokenizer(path).decode(ids[ids < 280], skip_special_tokens=True) + "\n"
@@ -172,6 +164,27 @@ def test_what_is_no_source_is_told(folder, call, tmp_path):
     assert "model.safetensors" in call("generate", path, "-p", "a", status=3).stderr
     (path / "config.json").write_text("{")
     assert "config.json: not JSON" in call("generate", path, "-p", "a", status=3).stderr
+
+
+def test_a_name_on_the_hub(folder, call, monkeypatch):
+    from entrenar.cli import source
+    from entrenar.io import DataError
+
+    path, asked = folder(), []
+
+    def hub(name):
+        asked.append(name)
+        if name != "org/tiny":
+            raise DataError(f"{name!r}: the hub has no model of that name")
+        return path
+
+    monkeypatch.setattr(source, "hub_folder", hub)
+    assert said(call("generate", "org/tiny", "-p", "the", "-n", 9, *GREEDY)) == expected(path, "the", 9) + "\n"
+    told = call("generate", "org/tinny", "-p", "the", status=3).stderr
+    assert "not a run folder" in told and "the hub has no model of that name" in told
+    assert asked == ["org/tiny", "org/tinny"]
+    call("generate", path, "-p", "the", "-n", 1)
+    assert len(asked) == 2  # a folder asks nobody
 
 
 def test_an_option_of_the_config_can_be_ignored(folder, call):

