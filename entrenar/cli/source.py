@@ -122,12 +122,12 @@ def locate(name: str) -> Place:
     Raises DataError for a folder that is neither, and for a name that the hub does not have.
     """
     folder = Path(name).expanduser()
-    if not folder.is_dir():
+    if not name or not folder.is_dir():
         try:
             return Place(hub_folder(name), run=False)
         except DataError as error:
             raise DataError(
-                f"{name}: not a run folder and not a Hugging Face folder; as a name on the hub: {error}"
+                f"{name!r} is not a run folder and not a Hugging Face folder; as a name on the hub: {error}"
             ) from None
     if (folder / MODEL).exists():
         return Place(folder, run=False)

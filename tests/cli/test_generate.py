@@ -153,6 +153,7 @@ def test_options_that_do_not_fit(folder, call):
 
 def test_what_is_no_source_is_told(folder, call, tmp_path):
     assert "no such folder" in call("generate", "./nowhere", "-p", "a", status=3).stderr
+    assert "no such folder" in call("generate", "", "-p", "a", status=3).stderr  # not the one we are in
     (tmp_path / "empty").mkdir()
     told = call("generate", tmp_path / "empty", "-p", "a", status=3).stderr
     assert "no config.yaml" in told and "no config.json" in told
@@ -181,7 +182,7 @@ def test_a_name_on_the_hub(folder, call, monkeypatch):
     monkeypatch.setattr(source, "hub_folder", hub)
     assert said(call("generate", "org/tiny", "-p", "the", "-n", 9, *GREEDY)) == expected(path, "the", 9) + "\n"
     told = call("generate", "org/tinny", "-p", "the", status=3).stderr
-    assert "not a run folder" in told and "the hub has no model of that name" in told
+    assert "is not a run folder" in told and "the hub has no model of that name" in told
     assert asked == ["org/tiny", "org/tinny"]
     call("generate", path, "-p", "the", "-n", 1)
     assert len(asked) == 2  # a folder asks nobody
