@@ -2,6 +2,7 @@
 
 from .callbacks import Callback, EarlyStopping, StepRecord
 from .checkpoint import load_checkpoint, save_checkpoint, state_hash
+from .find_lr import LRSweep, find_lr
 from .language import LanguageRun, check_same_run, generate_text, load_run, prepare
 from .metrics import MetricsTracker
 from .plot import plot_losses
@@ -13,6 +14,7 @@ __all__ = [
     "Callback",
     "EarlyStopping",
     "Interrupted",
+    "LRSweep",
     "LanguageRun",
     "MetricsTracker",
     "RunFolder",
@@ -22,6 +24,7 @@ __all__ = [
     "Trainer",
     "TrainingFailed",
     "check_same_run",
+    "find_lr",
     "generate_text",
     "load_checkpoint",
     "load_run",

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from ..array import default_generator
 from ..autograd.tensor import raw
 from ..io import DataError, atomic_folder, load_tensors, save_tensors
+from .metrics import MetricsTracker
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -51,10 +53,31 @@ def load_checkpoint(path: Path, trainer: Trainer) -> None:
         raise DataError(
             f"{path}: the state hash is {digest[:12]}, {STATE} says {state['hash'][:12]}: the checkpoint was changed"
         )
+    _put_back(trainer, weights, slots, state)
+    trainer.metrics.load_summary(state["metrics"])
+
+
+@contextmanager
+def as_if_never(trainer: Trainer) -> Iterator[None]:
+    """What happens inside leaves no trace: weights, optimizer, step, data, generators and metrics are put back."""
+    weights, slots, state = _everything(trainer)
+    weights, slots = ({name: array.copy() for name, array in arrays.items()} for arrays in (weights, slots))
+    held = {name: getattr(trainer, name) for name in ("metrics", "schedule", "_in_a_row")}
+    mode = trainer.model.training
+    trainer.metrics = MetricsTracker()
+    try:
+        yield
+    finally:
+        _put_back(trainer, weights, slots, state)
+        vars(trainer).update(held)
+        trainer.optimizer.zero_grad()
+        trainer.model.train(mode)
+
+
+def _put_back(trainer: Trainer, weights: Mapping[str, Any], slots: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     trainer.model.load_state_dict(weights)
     trainer.optimizer.load_state_dict(_optimizer_state(state["optimizer"], slots))
     trainer.step, trainer.tokens = state["step"], state["tokens"]
-    trainer.metrics.load_summary(state["metrics"])
     if trainer.batches is not None:
         trainer.batches.load_state_dict(state["data"])
     default_generator.set_state(tuple(state["random"]["default"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..array import missing_extra
 from .metrics import MetricsTracker
@@ -26,14 +27,7 @@ def plot_losses(
 
     Raises ImportError that says how to install matplotlib if it is missing.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise missing_extra("matplotlib", "plot", "the loss curve") from None
-    figure = Figure(figsize=(8, 5), layout="constrained")  # no pyplot: no global state, no display
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    figure, axes = _axes("the loss curve")
     axes.plot(metrics.steps, metrics.losses, color="0.8", linewidth=0.8, label="training, each step")
     axes.plot(metrics.steps, smoothed(metrics.losses), color="tab:blue", label="training, smoothed")
     if metrics.val_losses:
@@ -50,6 +44,33 @@ def plot_losses(
     axes.set_xlabel("step")
     axes.set_ylabel("loss (nats per token)")
     axes.set_title(title)
+    _save(figure, axes, paths)
+
+
+def plot_sweep(lrs: list[float], losses: list[float], suggested: float, paths: list[Path]) -> None:
+    """Draw the losses of a learning rate range test; files and errors as ``plot_losses``."""
+    figure, axes = _axes("the sweep of learning rates")
+    axes.semilogx(lrs, losses, color="0.8", linewidth=0.8, label="each step")
+    axes.semilogx(lrs, smoothed(losses, 0.9), color="tab:blue", label="smoothed")
+    axes.axvline(suggested, color="tab:orange", linestyle="--", label=f"suggested: {suggested:.2g}")
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel("loss (nats per token)")
+    _save(figure, axes, paths)
+
+
+def _axes(what: str) -> tuple[Any, Any]:
+    """An empty figure and its axes."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise missing_extra("matplotlib", "plot", what) from None
+    figure = Figure(figsize=(8, 5), layout="constrained")  # no pyplot: no global state, no display
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots()
+
+
+def _save(figure: Any, axes: Any, paths: list[Path]) -> None:
     axes.grid(alpha=0.3)
     axes.legend()
     for path in paths:
