@@ -2,7 +2,8 @@
 
 from .adam import Adam, AdamW
 from .clip import NonFiniteGradient, clip_factor, clip_grad_norm_, clip_grad_value_, grad_norm, scale_grads
-from .optimizer import OPTIMIZERS, Optimizer, decay_groups, optimizer, set_lr
+from .groups import decay_groups, set_lr
+from .optimizer import OPTIMIZERS, Optimizer, optimizer
 from .schedules import SCHEDULES, Schedule, run_schedule, schedule
 from .sgd import SGD
 

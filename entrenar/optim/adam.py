@@ -27,6 +27,8 @@ class Adam(Optimizer):
 
     slots = ("exp_avg", "exp_avg_sq")
     ranges = {"betas": (0.0, 1.0), "eps": (0.0, math.inf), "weight_decay": (0.0, math.inf)}
+    several = {"betas": 2}
+    flags = ("stochastic_rounding",)
     decoupled = False
 
     def __init__(
@@ -41,18 +43,14 @@ class Adam(Optimizer):
         stochastic_rounding: bool = False,
         seed: int = 0,
     ) -> None:
-        if len(tuple(betas)) != 2:
-            raise ValueError(f"{type(self).__name__}: betas are two numbers, got {betas!r}")
         rounding = dict(state_dtype=state_dtype, stochastic_rounding=stochastic_rounding, seed=seed)
-        super().__init__(params, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, **rounding)
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **rounding)
 
     def _check(self, group: Mapping[str, Any]) -> None:
         super()._check(group)
         who, named, seed = type(self).__name__, group["state_dtype"], group["seed"]
         if named not in (None, "bfloat16"):
             raise ValueError(f"{who}: state_dtype must be None or 'bfloat16', got {named!r}")
-        if not isinstance(group["stochastic_rounding"], bool):
-            raise ValueError(f"{who}: stochastic_rounding must be True or False, got {group['stochastic_rounding']!r}")
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ValueError(f"{who}: seed must be an integer, got {seed!r}")
         for name, p in zip(group["names"], group["params"], strict=True):
@@ -70,7 +68,7 @@ class Adam(Optimizer):
         unbias = 1.0 / (1.0 - beta2**step)
         return keep, coupled, beta1, 1.0 - beta1, beta2, 1.0 - beta2, unbias, group["eps"], lr / (1.0 - beta1**step)
 
-    def kernel(self, group: Mapping[str, Any]) -> str | None:
+    def kernel(self, group: Mapping[str, Any], shape: tuple[int, ...]) -> str | None:
         """One for both."""
         return "adam"
 
@@ -113,6 +111,8 @@ class AdamW(Adam):
     """
 
     decoupled = True
+    state_tag = "aprender-train:adamw:optstate:v1"
+    state_labels = {"exp_avg": "m", "exp_avg_sq": "v"}
 
     def __init__(
         self,

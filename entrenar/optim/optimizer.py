@@ -1,4 +1,4 @@
-"""What every optimizer shares: parameter groups, state, strict state dicts, and the pass over a parameter in blocks.
+"""What every optimizer shares: parameter groups, options within their ranges, and the pass over a parameter in blocks.
 
 A row of the table is a class with a few named numbers and one ``update`` on plain arrays:
 
@@ -8,26 +8,28 @@ A row of the table is a class with a few named numbers and one ``update`` on pla
         def update(self, p, g, step, group, momentum_buffer): ...
 
 ``update`` gets one block of a parameter at a time: blocks fit the cache, so that a whole update reads and writes each
-array once however many elementary operations it takes, and its temporaries are never larger than a block.  A row may
-name a ``kernel`` that does the same in one pass, on all threads; ``update`` stays the reference it is checked against.
+array once however many elementary operations it takes, and its temporaries are never larger than a block.  A rule that
+needs all of a parameter (its norm, its rows) defines ``apply`` instead.  A row may name a ``kernel`` that does the same
+in one pass, on all threads; ``update`` or ``apply`` stays the reference it is checked against.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..array import FLOAT32, FLOAT64, Array, DType, as_array, as_dtype, is_bfloat16, is_low, nearest, wide, xp
+from ..array import FLOAT32, FLOAT64, Array, is_bfloat16, is_low, nearest, wide, xp
 from ..autograd import Tensor
 from ..autograd.modes import mode
 from ..autograd.tape import wrote
 from ..autograd.tensor import raw
 from .parameters import named
 from .rounding import NO_KEY, key, noise, stochastic
+from .state import filled, load, saved, state_dtype, state_sha256
 
 BLOCK = 32768  # elements: a block of parameter, gradient, two moments and scratch in float32 is 0.75 MB, an L2 cache
 FLOAT32_TINY = 2.0**-126  # below this a factor has lost bits as a float32
@@ -60,8 +62,12 @@ class Optimizer:
     option or something that is not a leaf requiring a gradient.
     """
 
-    slots: ClassVar[tuple[str, ...]] = ()  # names of the state arrays, each of its parameter's shape
+    slots: ClassVar[tuple[str, ...]] = ()  # names of the state arrays
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}  # option -> [low, high) it must lie in, beside lr
+    several: ClassVar[dict[str, int]] = {}  # option -> how many numbers it is made of, where not one
+    flags: ClassVar[tuple[str, ...]] = ()  # options that are True or False
+    state_tag: ClassVar[str] = ""  # of the hash of the state; "": made of the class's name
+    state_labels: ClassVar[dict[str, str]] = {}  # slot -> its name in that hash, where another
 
     def __init__(self, params: Any, **options: Any) -> None:
         self.defaults = options
@@ -107,13 +113,17 @@ class Optimizer:
 
     def _check(self, group: Mapping[str, Any]) -> None:
         """Raise ValueError for an option out of range."""
+        who = type(self).__name__
+        for option, count in self.several.items():
+            if not isinstance(group[option], (tuple, list)) or len(group[option]) != count:
+                raise ValueError(f"{who}: {option} must be {count} numbers, got {group[option]!r}")
         for option, (low, high) in {"lr": (0.0, math.inf), **self.ranges}.items():
-            values = group[option] if isinstance(group[option], (tuple, list)) else [group[option]]
-            for value in values:
+            for value in group[option] if option in self.several else [group[option]]:
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
-                    raise ValueError(
-                        f"{type(self).__name__}: {option} must be a number in [{low}, {high}), got {value!r}"
-                    )
+                    raise ValueError(f"{who}: {option} must be a number in [{low}, {high}), got {value!r}")
+        for option in self.flags:
+            if not isinstance(group[option], bool):
+                raise ValueError(f"{who}: {option} must be True or False, got {group[option]!r}")
 
     # one step ---------------------------------------------------------------------------------------------------
     def step(self, *, scale: float = 1.0) -> None:
@@ -128,36 +138,39 @@ class Optimizer:
         self._check_shapes()
         tiny = 0 < abs(scale) < FLOAT32_TINY
         factor = 1.0 if tiny else scale
+        fast = mode().backend in (None, "numba")
         passes, first = None, 0
         for group in self.param_groups:
-            kernel = self.kernel(group) if mode().backend in (None, "numba") else None
-            if kernel is not None and passes is None:
-                from ..kernels.numba.optimizers import Passes
-
-                passes = Passes()
-            slots, weights = self.slots_of(group), group.get("stochastic_rounding", False)
+            weights = group.get("stochastic_rounding", False)
             dithers = weights or group.get("state_dtype")
             numbers: dict[Any, Array] = {}
             for index, p in enumerate(group["params"], first):
                 if p.grad is None:
                     continue
                 data, g = p.data, raw(p.grad)
-                state = self.state.get(p)
-                if state is None:
-                    state = self.state[p] = {"step": 0, **{slot: _zeros(data, group) for slot in slots}}
+                state = self.state.setdefault(p, {"step": 0})
                 state["step"] = step = state["step"] + 1
-                arrays = [state[slot] for slot in slots]
+                slots = {}
+                for slot, shape in self.slots_of(group, data.shape).items():
+                    if slot not in state:
+                        state[slot] = filled(data, shape, group, self.initial(slot, group))
+                    slots[slot] = state[slot]
                 random = key(group["seed"], step, index, weights) if dithers else NO_KEY
                 if tiny:
                     g = (g.astype(FLOAT64) * scale).astype(g.dtype if g.dtype == FLOAT64 else FLOAT32)
-                if passes is None or kernel is None or not isinstance(data, np.ndarray):
-                    self._by_blocks(data, g, step, group, dict(zip(slots, arrays, strict=True)), factor, random)
+                kernel = self.kernel(group, data.shape) if fast and isinstance(data, np.ndarray) else None
+                if kernel is None:
+                    self.apply(data, g, step, group, slots, factor, random)
                 else:
                     c = numbers.get((step, data.dtype.num))
                     if c is None:
                         dtype = FLOAT32 if is_low(data.dtype) else data.dtype
                         c = numbers[step, data.dtype.num] = np.array([factor, *self.constants(group, step)], dtype)
-                    passes.add(kernel, c, random, data, g, arrays)
+                    if passes is None:
+                        from ..kernels.numba.optimizers import Passes
+
+                        passes = Passes()
+                    passes.add(kernel, c, random, data, g, list(slots.values()))
                 wrote(data)
             first += len(group["params"])
         if passes is not None:
@@ -166,15 +179,22 @@ class Optimizer:
     def _check_shapes(self) -> None:
         for group in self.param_groups:
             for p, name in zip(group["params"], group["names"], strict=True):
-                if p.grad is not None:
-                    shape = p.data.shape
-                    for what, value in (("gradient", p.grad), *self.state.get(p, {}).items()):
-                        if what != "step" and value.shape != shape:
+                if p.grad is None:
+                    continue
+                shape = p.data.shape
+                if p.grad.shape != shape:
+                    raise ValueError(
+                        f"{type(self).__name__}.step: {name} has shape {shape}, its gradient {p.grad.shape}"
+                    )
+                if p in self.state:
+                    state = self.state[p]
+                    for slot, expected in self.slots_of(group, shape).items():
+                        if slot in state and state[slot].shape != expected:
                             raise ValueError(
-                                f"{type(self).__name__}.step: {name} has shape {shape}, its {what} {value.shape}"
+                                f"{type(self).__name__}.step: {name} has shape {shape}, its {slot} {state[slot].shape}"
                             )
 
-    def _by_blocks(
+    def apply(
         self,
         p: Array,
         g: Array,
@@ -184,7 +204,10 @@ class Optimizer:
         scale: float,
         key: Array,
     ) -> None:
-        """The reference: ``update`` on one block after the other, 16-bit floats as float32 ones."""
+        """One parameter: ``update`` on one block after the other, 16-bit floats as float32 ones.
+
+        scale: of the gradient.  key: of the random bits (``rounding.key``).
+        """
         start = 0
         for weights, gradient, *stored in blocks(p, g, *slots.values()):
             w, *parts = (wide(part) for part in (weights, *stored))
@@ -203,8 +226,8 @@ class Optimizer:
         """Change ``p`` and the state arrays in place; ``g`` is read only, and ``step`` counts from 1."""
         raise NotImplementedError(f"{type(self).__name__} does not define update")
 
-    def kernel(self, group: Mapping[str, Any]) -> str | None:
-        """The name in ``kernels.numba.optimizers`` of the kernel that does what ``update`` does, None without one."""
+    def kernel(self, group: Mapping[str, Any], shape: tuple[int, ...]) -> str | None:
+        """The kernel in ``kernels.numba.optimizers`` that does what ``update`` does to such a parameter, or None."""
         return None
 
     def constants(self, group: Mapping[str, Any], step: int) -> tuple[float, ...]:
@@ -212,12 +235,17 @@ class Optimizer:
         raise NotImplementedError(f"{type(self).__name__} does not define constants")
 
     def __init_subclass__(cls) -> None:
-        if "update" in vars(cls) and "kernel" not in vars(cls):  # another rule than the one of the inherited kernel
+        own = vars(cls)
+        if ("update" in own or "apply" in own) and "kernel" not in own:  # another rule than the inherited kernel's
             cls.kernel = Optimizer.kernel  # type: ignore[method-assign]
 
-    def slots_of(self, group: Mapping[str, Any]) -> tuple[str, ...]:
-        """The state arrays a parameter of this group needs."""
-        return self.slots
+    def slots_of(self, group: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """The state arrays that a parameter of this group and shape needs, and their shapes."""
+        return dict.fromkeys(self.slots, shape)
+
+    def initial(self, slot: str, group: Mapping[str, Any]) -> float:
+        """What a state array holds before the first step."""
+        return 0.0
 
     def scratch(self, like: Array, index: int = 0) -> Array:
         """Memory for a temporary of ``like``'s shape and dtype; the same memory for the same ``index``."""
@@ -226,14 +254,6 @@ class Optimizer:
         if found is None or found.size < like.size:
             found = self._scratch[key] = xp(like).empty(like.size, like.dtype)
         return found[: like.size].reshape(like.shape)
-
-    def state_bytes(self) -> int:
-        """Bytes that the state arrays take once every parameter has had a step."""
-        return sum(
-            len(self.slots_of(group)) * p.size * _state_dtype(p.dtype, group).itemsize
-            for group in self.param_groups
-            for p in group["params"]
-        )
 
     def zero_grad(self) -> None:
         """Forget the gradients of all parameters (sets them to None)."""
@@ -247,94 +267,38 @@ class Optimizer:
 
         Parameters are numbered through the groups, as in PyTorch.  The arrays are those of the optimizer, not copies.
         """
-        state, groups, index = {}, [], 0
-        for group in self.param_groups:
-            numbers = list(range(index, index + len(group["params"])))
-            index += len(numbers)
-            groups.append({**group, "params": numbers, "names": list(group["names"])})
-            state.update(
-                {n: dict(self.state[p]) for n, p in zip(numbers, group["params"], strict=True) if p in self.state}
-            )
-        return {"state": state, "param_groups": groups}
+        return saved(self)
 
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over options and state; the state arrays are copied.
 
         Raises ValueError listing every group, option, name, slot and shape that does not fit; then nothing is loaded.
         """
-        groups, state = saved["param_groups"], saved["state"]
-        faults = []
-        if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
-            raise ValueError(
-                f"{type(self).__name__}: the state dict has groups of {[len(g['params']) for g in groups]} "
-                f"parameters, this optimizer {[len(g['params']) for g in self.param_groups]}"
-            )
-        pairs = []
-        for n, (theirs, ours) in enumerate(zip(groups, self.param_groups, strict=True)):
-            options = {k for k in theirs if k not in ("params", "names", "initial_lr")}
-            faults += [f"group {n}: option {o!r}" for o in sorted(options ^ set(self.defaults))]
-            if (kept := theirs.get("state_dtype")) != (asked := ours.get("state_dtype")):
-                faults.append(f"group {n}: state_dtype is {kept!r}, expected {asked!r}")
-            pairs += list(
-                zip(
-                    theirs["params"],
-                    ours["params"],
-                    ours["names"],
-                    [{**ours, **theirs}] * len(ours["params"]),
-                    strict=True,
-                )
-            )
-            if "names" in theirs and theirs["names"] != ours["names"]:
-                faults.append(f"group {n}: names {theirs['names']}, expected {ours['names']}")
-        known = {number for number, *_ in pairs}
-        faults += [f"state of unknown parameter {n!r}" for n in state if n not in known]
-        loaded: dict[Tensor, dict[str, Any]] = {}
-        for number, p, name, group in pairs:
-            if number in state:
-                loaded[p] = self._loaded(state[number], p, name, group, faults)
-        if faults:
-            raise ValueError(
-                f"{type(self).__name__}: the state dict does not fit, nothing was loaded: " + "; ".join(faults)
-            )
-        for theirs, ours in zip(groups, self.param_groups, strict=True):
-            ours.update({k: v for k, v in theirs.items() if k not in ("params", "names")})
-        self.state = loaded
+        load(self, state_dict)
 
-    def _loaded(
-        self, entry: Mapping[str, Any], p: Tensor, name: str, group: Mapping[str, Any], faults: list[str]
-    ) -> dict[str, Any]:
-        made: dict[str, Any] = {"step": int(entry.get("step", 0))}
-        wanted = self.slots_of(group)
-        faults += [f"{name}: unexpected {slot!r}" for slot in entry if slot not in (*wanted, "step")]
-        for slot in ("step", *wanted):
-            if slot not in entry:
-                faults.append(f"{name}: missing {slot!r}")
-            elif slot != "step":
-                value, made[slot] = as_array(raw(entry[slot])), _zeros(p.data, group)
-                for what in ("shape", "dtype"):
-                    if (got := getattr(value, what)) != (expected := getattr(made[slot], what)):
-                        faults.append(f"{name}: {slot} has {what} {got}, expected {expected}")
-                if value.shape == p.shape:
-                    made[slot][...] = value
-        return made
+    def state_bytes(self) -> int:
+        """Bytes that the state arrays take once every parameter has had a step."""
+        return sum(
+            math.prod(shape) * state_dtype(p.dtype, group).itemsize
+            for group in self.param_groups
+            for p in group["params"]
+            for shape in self.slots_of(group, p.shape).values()
+        )
+
+    def optimizer_state_sha256(self) -> str:
+        """sha256, in hexadecimal, of the state arrays: equal for two runs that did the same.
+
+        Hashed are the tag, "aprender-train:adamw:optstate:v1" for AdamW and "entrenar:<class>:optstate:v1" for another
+        class; the number of steps (of the parameter that has most) as u64; then for each kind of state array its name
+        ("m" and "v" for AdamW, as in ``slots`` for another class), the number of parameters as u64, and for each of
+        them "none", or "some", the number of elements as u64 and these as float32.  Numbers are little-endian;
+        bfloat16 is widened exactly, float64 rounded.
+        """
+        return state_sha256(self)
 
     def __repr__(self) -> str:
         options = ", ".join(f"{k}={v}" for k, v in self.defaults.items())
         return f"{type(self).__name__}({sum(len(g['params']) for g in self.param_groups)} parameters, {options})"
-
-
-def _zeros(like: Array, group: Mapping[str, Any]) -> Array:
-    """State for a parameter: its shape, contiguous."""
-    made = xp(like).empty(like.shape, _state_dtype(like.dtype, group))  # NumPy asks for huge pages, in zeros it doesn't
-    made.fill(0)
-    return made
-
-
-def _state_dtype(dtype: DType, group: Mapping[str, Any]) -> DType:
-    """What the group asks for; else the parameter's, float32 where that has 16 bits."""
-    if group.get("state_dtype"):
-        return as_dtype(group["state_dtype"])
-    return FLOAT32 if is_low(dtype) else dtype
 
 
 def blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
@@ -348,20 +312,3 @@ def blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
         return
     for start in range(0, flat[0].size, BLOCK):
         yield tuple(a[start : start + BLOCK] for a in flat)
-
-
-def set_lr(target: Optimizer, lr: float, peak: float | None = None) -> None:
-    """Set the learning rate of every group; a group that began with another than ``peak`` keeps its ratio to it."""
-    for group in target.param_groups:
-        own = group["initial_lr"]
-        group["lr"] = lr if peak is None or own == peak or peak == 0 else own * (lr / peak)
-
-
-def decay_groups(params: Iterable[Any], weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices, which decay, and biases and gains (fewer than 2 axes), which do not; an empty group is left out."""
-    pairs = list(named(params, "decay_groups"))
-    parts = [
-        ([pair for pair in pairs if pair[1].ndim >= 2], weight_decay),
-        ([pair for pair in pairs if pair[1].ndim < 2], 0.0),
-    ]
-    return [{"params": members, "weight_decay": decay} for members, decay in parts if members]

@@ -20,23 +20,27 @@ class SGD(Optimizer):
 
     slots = ("momentum_buffer",)
     ranges = {"momentum": (0.0, 1.0), "weight_decay": (0.0, float("inf"))}
+    flags = ("nesterov",)
 
     def __init__(
         self, params: Any, lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False
     ) -> None:
-        if nesterov and momentum == 0:
-            raise ValueError("SGD: nesterov=True needs a momentum > 0")
         super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
 
-    def slots_of(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+    def _check(self, group: Mapping[str, Any]) -> None:
+        super()._check(group)
+        if group["nesterov"] and group["momentum"] == 0:
+            raise ValueError("SGD: nesterov=True needs a momentum > 0")
+
+    def slots_of(self, group: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """No velocity without momentum."""
-        return self.slots if group["momentum"] else ()
+        return dict.fromkeys(self.slots, shape) if group["momentum"] else {}
 
     def constants(self, group: Mapping[str, Any], step: int) -> tuple[float, ...]:
         """lr, decay, momentum, and 1 for Nesterov's form."""
         return group["lr"], group["weight_decay"], group["momentum"], float(group["nesterov"])
 
-    def kernel(self, group: Mapping[str, Any]) -> str | None:
+    def kernel(self, group: Mapping[str, Any], shape: tuple[int, ...]) -> str | None:
         """With a velocity or without."""
         return "sgd_momentum" if group["momentum"] else "sgd"
 
