@@ -175,7 +175,7 @@ def test_wrong_usage_ends_with_2(call):
 
 def test_missing_data_ends_with_3(call):
     assert "no such folder" in call("train", "c.yaml", "data.root=nowhere", status=3).stderr
-    assert "not a run folder" in call("generate", "nowhere", "--prompt", "a", status=3).stderr
+    assert "not a run folder" in call("generate", "./nowhere", "--prompt", "a", status=3).stderr
 
 
 def test_generate_is_the_seed_s(call, tmp_path):
