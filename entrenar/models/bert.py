@@ -10,6 +10,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,13 +18,13 @@ import numpy as np
 from ..array import Array
 from ..autograd import Tensor
 from ..autograd.tensor import raw
-from ..nn import Dropout, Embedding, LayerNorm, Linear, Module, ModuleList, StateDictError, init
+from ..nn import Dropout, Embedding, LayerNorm, Linear, Module, StateDictError, init
 from ..ops.attention import scaled_dot_product_attention
 from ..ops.exponential import tanh
 from ..ops.layers import check_ids
 from ..ops.normalization import add_layer_norm
 from ..ops.recomputed import gelu_linear
-from .blocks import fusable, untouched
+from .blocks import Layers, fusable, untouched
 from .configuration import ModelConfig
 from .embeddings import PaddedEmbedding
 from .gpt2 import ACTIVATIONS as GPT2_ACTIVATIONS, GELU as GPT2_GELU
@@ -207,13 +208,11 @@ class Encoder(Module):
     """The layers, one after the other."""
 
     def __init__(self, config: BertConfig) -> None:
-        self.layer = ModuleList([Layer(config) for _ in range(config.num_hidden_layers)])
+        self.layer = Layers([Layer(config) for _ in range(config.num_hidden_layers)])
 
     def forward(self, x: Tensor, mask: Array | None) -> Tensor:
         """x: (B, T, C) -> (B, T, C)."""
-        for layer in self.layer:
-            x = layer(x, mask)
-        return x
+        return self.layer(x, repeat((mask,)))
 
 
 class Pooler(Module):

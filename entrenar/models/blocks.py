@@ -1,16 +1,17 @@
-"""The blocks of the Llama family: attention with grouped heads and rotary positions, a gated MLP, and their pair.
+"""Layers in a row, and those of the Llama family: attention with grouped heads and rotary positions, a gated MLP.
 
 Parameter names are Hugging Face's, which Llama, Mistral and Qwen2 share.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..array import Array
-from ..autograd import Tensor
+from ..autograd import Tensor, checkpoint
 from ..autograd.modes import mode
-from ..nn import LayerNorm, Linear, Module, RMSNorm
+from ..nn import LayerNorm, Linear, Module, ModuleList, RMSNorm
 from ..ops.activations import swiglu
 from ..ops.attention import rotate, scaled_dot_product_attention
 from ..ops.recomputed import rms_norm_linear_pair, rms_norm_linear_triple, swiglu_linear
@@ -34,6 +35,21 @@ def projected(op: Any, norm: RMSNorm, x: Tensor, *layers: Linear) -> tuple[Tenso
     """Several layers of norm(x) by an op that makes the normalised x anew in backward."""
     weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
     return op(x, norm.weight, *weights, *biases, eps=norm.eps)
+
+
+class Layers(ModuleList):
+    """Layers one after the other.
+
+    With ``recompute`` backward keeps the input of each layer only, and runs it again (Chen et al. 2016, section 3).
+    """
+
+    recompute = False
+
+    def forward(self, x: Tensor, rest: Iterable[tuple[Any, ...]]) -> Tensor:
+        """x through every layer; rest: the further arguments of each."""
+        for layer, arguments in zip(self, rest, strict=False):
+            x = checkpoint(layer, x, *arguments) if self.recompute else layer(x, *arguments)
+        return x
 
 
 class Seen(NamedTuple):

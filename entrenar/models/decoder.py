@@ -69,7 +69,8 @@ class Decoder(Published):
         """Cross entropy of the logits against ``targets`` (B, T), already shifted by the caller; -100 is ignored.
 
         mask: (B, T) booleans or weights of the tokens' losses; the mean is over the weights.  attention_mask,
-        position_ids: as ``forward``'s.  reduction: "mean" over the tokens that count (0 if there are none), "sum", or "none" (B, T).
+        position_ids: as ``forward``'s.  reduction: "mean" over the tokens that count (0 if there are none), "sum", or
+        "none" (B, T).
         """
         targets = np.asarray(raw(targets))
         x = self.hidden(input_ids, attention_mask, None, position_ids)

@@ -91,6 +91,8 @@ class _Shapes(Mapping[str, Any]):
 def _fill(model: Published, weights: Weights, dtype: Any) -> None:
     """Check all names, shapes and dtypes, then copy tensor by tensor."""
     names = model.plain(weights)
+    for name in weights:  # a tied head and its table were compared
+        weights.release(name)
     model.check_state(_Shapes(weights, names))
     held = {weights.entry(name).dtype for name in names.values()}
     target = as_dtype(dtype) if dtype is not None else _widest(held)

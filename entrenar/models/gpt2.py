@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, ClassVar
 
 from ..array import Array
 from ..autograd import Tensor
-from ..nn import Dropout, Embedding, LayerNorm, Linear, Module, ModuleList, init
+from ..nn import Dropout, Embedding, LayerNorm, Linear, Module, init
 from ..nn.layers import empty
 from ..ops.activations import gelu, relu, silu
 from ..ops.attention import scaled_dot_product_attention
@@ -22,7 +23,7 @@ from ..ops.joining import split
 from ..ops.layers import linear
 from ..ops.recomputed import gelu_linear, norm_linear
 from ..ops.shape import transpose
-from .blocks import fusable, untouched
+from .blocks import Layers, fusable, untouched
 from .cache import Cache, LayerCache
 from .configuration import FieldError, ModelConfig
 from .decoder import Decoder
@@ -209,7 +210,7 @@ class GPT2(Decoder):
         self.wte = Embedding(config.vocab_size, config.n_embd, weight=empty(config.vocab_size, config.n_embd))
         self.wpe = Embedding(config.n_positions, config.n_embd, weight=empty(config.n_positions, config.n_embd))
         self.drop = Dropout(config.embd_pdrop)
-        self.h = ModuleList([Block(config) for _ in range(config.n_layer)])
+        self.h = Layers([Block(config) for _ in range(config.n_layer)])
         self.ln_f = LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.n_embd, config.vocab_size, bias=False)
@@ -229,9 +230,7 @@ class GPT2(Decoder):
     def states(self, ids: Array, at: Array, mask: Array | None, cache: Cache | None) -> Tensor:
         """The normalised states (B, T, n_embd)."""
         x = self.drop(self.wte(ids) + self.wpe(at))
-        for n, block in enumerate(self.h):
-            x = block(x, mask, None if cache is None else cache[n])
-        return self.ln_f(x)
+        return self.ln_f(self.h(x, zip(repeat(mask), cache or repeat(None), strict=False)))
 
     def head(self) -> Tensor:
         """The projection to the vocabulary (vocab_size, n_embd)."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..array import Array
 from ..autograd import Tensor
-from ..nn import Linear, Module, ModuleList, RMSNorm, init
-from .blocks import GatedMLP, GroupedAttention, Layer, Seen
+from ..nn import Linear, Module, RMSNorm, init
+from .blocks import GatedMLP, GroupedAttention, Layer, Layers, Seen
 from .cache import Cache
 from .configuration import FieldError, ModelConfig
 from .decoder import Decoder
@@ -131,7 +132,7 @@ class Stack(Module):
     def __init__(self, config: Any) -> None:
         width = config.hidden_size
         self.embed_tokens = PaddedEmbedding(config.vocab_size, width, config.pad_token_id)
-        self.layers = ModuleList([self.layer(config) for _ in range(config.num_hidden_layers)])
+        self.layers = Layers([self.layer(config) for _ in range(config.num_hidden_layers)])
         self.norm = RMSNorm(width, eps=config.rms_norm_eps)
 
     @staticmethod
@@ -152,10 +153,7 @@ class Stack(Module):
 
     def forward(self, ids: Array, seen: list[Seen], cache: Cache | None = None) -> Tensor:
         """ids: (B, T) -> (B, T, C); seen: for each layer."""
-        x = self.embed_tokens(ids)
-        for n, layer in enumerate(self.layers):
-            x = layer(x, seen[n], None if cache is None else cache[n])
-        return self.norm(x)
+        return self.norm(self.layers(self.embed_tokens(ids), zip(seen, cache or repeat(None), strict=False)))
 
 
 @model("llama", LlamaConfig)

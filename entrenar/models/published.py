@@ -10,6 +10,7 @@ import numpy as np
 
 from ..autograd.tensor import raw
 from ..nn import LoadReport, Module, StateDictError
+from .blocks import Layers
 
 HEAD = "lm_head.weight"
 
@@ -26,6 +27,21 @@ class Published(Module):
     TABLE: ClassVar[str | None] = None
 
     config: Any
+
+    def gradient_checkpointing_enable(self, on: bool = True) -> None:
+        """Keep each layer's input alone for backward, which runs the layer again: less memory for a third more work."""
+        for module in self.modules():
+            if isinstance(module, Layers):
+                module.recompute = on
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Keep what backward needs, again."""
+        self.gradient_checkpointing_enable(False)
+
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        """Whether backward runs layers again."""
+        return any(module.recompute for module in self.modules() if isinstance(module, Layers))
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
         """Own name -> name in a file, for the names of a file.  Raises StateDictError for two names of one weight."""
