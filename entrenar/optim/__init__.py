@@ -1,8 +1,11 @@
 """F5: optimizers, learning-rate schedules, gradient clipping."""
 
+from .adagrad import Adagrad, RMSprop
 from .adam import Adam, AdamW
 from .clip import NonFiniteGradient, clip_factor, clip_grad_norm_, clip_grad_value_, grad_norm, scale_grads
 from .groups import decay_groups, set_lr
+from .lamb import Lamb
+from .lion import Lion
 from .optimizer import OPTIMIZERS, Optimizer, optimizer
 from .schedules import SCHEDULES, Schedule, run_schedule, schedule
 from .sgd import SGD
@@ -11,10 +14,14 @@ __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "SGD",
+    "Adagrad",
     "Adam",
     "AdamW",
+    "Lamb",
+    "Lion",
     "NonFiniteGradient",
     "Optimizer",
+    "RMSprop",
     "Schedule",
     "clip_factor",
     "clip_grad_norm_",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..array import FLOAT64, Array, is_bfloat16, is_low
+from .averages import average
 from .optimizer import Optimizer, optimizer
 
 
@@ -19,7 +20,7 @@ class Adam(Optimizer):
     Kingma and Ba 2015, algorithm 1: eps stands outside the bias-corrected root.  weight_decay p is added to g.
 
     A moment below the smallest normal number becomes 0: arithmetic with subnormal ones takes many times as long, and a
-    weight without gradient gets there in some 800 steps.
+    weight without gradient gets there in some 800 steps (``averages.flush``).
 
     state_dtype: "bfloat16" keeps m and v in half the memory, rounded stochastically; None in the parameter's dtype,
     float32 for a 16-bit one.  stochastic_rounding: round bfloat16 parameters so too.  seed: of the random bits.
@@ -82,25 +83,15 @@ class Adam(Optimizer):
         if decay:
             np.multiply(p, decay, out=a)
             g = np.add(a, g, out=a)
-        np.multiply(m, beta1, out=m)
-        np.multiply(g, rest1, out=b)
-        np.add(m, b, out=m)
-        self._flush(m)
-        np.multiply(v, beta2, out=v)
+        average(m, g, beta1, rest1, b)
         np.multiply(g, g, out=b)
-        np.multiply(b, rest2, out=b)
-        np.add(v, b, out=v)
-        self._flush(v)
+        average(v, b, beta2, rest2, b)
         np.multiply(v, unbias, out=b)
         np.sqrt(b, out=b)
         np.add(b, eps, out=b)
         np.divide(m, b, out=b)
         np.multiply(b, lr, out=b)
         np.subtract(p, b, out=p)
-
-    @staticmethod
-    def _flush(x: Array) -> None:
-        np.copyto(x, 0, where=np.abs(x) < np.finfo(x.dtype).tiny)
 
 
 @optimizer("adamw")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -170,7 +171,7 @@ class Optimizer:
                         from ..kernels.numba.optimizers import Passes
 
                         passes = Passes()
-                    passes.add(kernel, c, random, data, g, list(slots.values()))
+                    passes.add(kernel, c, random, data, g, list(slots.values()), partial(self.rate, group))
                 wrote(data)
             first += len(group["params"])
         if passes is not None:
@@ -211,9 +212,7 @@ class Optimizer:
         start = 0
         for weights, gradient, *stored in blocks(p, g, *slots.values()):
             w, *parts = (wide(part) for part in (weights, *stored))
-            gradient = gradient.astype(w.dtype, copy=False)
-            if scale != 1:
-                gradient = np.multiply(gradient, w.dtype.type(scale), out=self.scratch(w, 2))
+            gradient = self.gradient(gradient, w, scale)
             self.update(w, gradient, step, group, **dict(zip(slots, parts, strict=True)))
             bits = noise(key, start, w.size) if key is not NO_KEY else ()
             for target, value, random in itertools.zip_longest((*stored, weights), (*parts, w), bits):
@@ -221,6 +220,11 @@ class Optimizer:
                     dithers = is_bfloat16(target.dtype) and (target is not weights or key[2])
                     target[...] = stochastic(value, random) if dithers else value
             start += w.size
+
+    def gradient(self, g: Array, like: Array, scale: float) -> Array:
+        """A block of the gradient times ``scale`` in the dtype of ``like``, ``g`` itself unchanged."""
+        g = g.astype(like.dtype, copy=False)
+        return g if scale == 1 else np.multiply(g, like.dtype.type(scale), out=self.scratch(like, 2))
 
     def update(self, p: Array, g: Array, step: int, group: Mapping[str, Any], **slots: Array) -> None:
         """Change ``p`` and the state arrays in place; ``g`` is read only, and ``step`` counts from 1."""
@@ -233,6 +237,10 @@ class Optimizer:
     def constants(self, group: Mapping[str, Any], step: int) -> tuple[float, ...]:
         """The numbers of the rule in the order in which its kernel takes them."""
         raise NotImplementedError(f"{type(self).__name__} does not define constants")
+
+    def rate(self, group: Mapping[str, Any], *sums: float) -> float:
+        """The last of the constants, from what the first pass of a kernel of two summed over the whole parameter."""
+        raise NotImplementedError(f"{type(self).__name__} does not define rate")
 
     def __init_subclass__(cls) -> None:
         own = vars(cls)

@@ -1,4 +1,4 @@
-"""Optimizers against torch.optim, step by step."""
+"""Optimizers against torch.optim, 50 steps, compared after every one."""
 
 from __future__ import annotations
 
@@ -6,38 +6,72 @@ import numpy as np
 import pytest
 
 import entrenar as en
+from entrenar.optim import OPTIMIZERS
 
 torch = pytest.importorskip("torch")
 
-ROWS = [
+ORACLES = [
     ("SGD", {}),
     ("SGD", {"momentum": 0.9}),
     ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
     ("Adam", {}),
     ("Adam", {"betas": (0.8, 0.95), "weight_decay": 0.1}),
     ("AdamW", {"weight_decay": 0.1}),
+    ("Adagrad", {}),
+    ("Adagrad", {"lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-3}),
+    ("RMSprop", {}),
+    ("RMSprop", {"alpha": 0.9, "eps": 1e-3, "weight_decay": 0.1, "momentum": 0.9}),
+    ("RMSprop", {"centered": True}),
+    ("RMSprop", {"centered": True, "momentum": 0.5, "weight_decay": 0.1}),
 ]
+WITHOUT = {"lion", "lamb"}  # PyTorch has none: tests/optim/test_formulas.py
+STEPS = 50
+dtypes = pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 1e-5)])
 
 
-@pytest.mark.parametrize(("name", "options"), ROWS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 2e-6)])
-def test_same_weights_after_every_step(name, options, dtype, tolerance):
-    rng = np.random.default_rng(0)
-    start = [rng.normal(size=s).astype(dtype) for s in ((3, 5), (40_000,))]
-    ours = [en.tensor(a, requires_grad=True) for a in start]
-    theirs = [torch.tensor(a, requires_grad=True) for a in start]
-    mine, other = (
-        getattr(en.optim, name)(ours, lr=0.01, **options),
-        getattr(torch.optim, name)(theirs, lr=0.01, **options),
-    )
-    for _ in range(8):
+def followed(mine, other, ours, theirs, dtype, tolerance, size=1.0):
+    """Step both, on the same gradients; ``size``: their standard deviation, by step from 1 to this."""
+    rng = np.random.default_rng(1)
+    for step in range(STEPS):
         for p, t in zip(ours, theirs, strict=True):
-            g = rng.normal(size=p.shape).astype(dtype)
+            g = (rng.normal(size=p.shape) * size ** (step / STEPS)).astype(dtype)
             p.grad, t.grad = en.tensor(g), torch.tensor(g)
         mine.step()
         other.step()
         for p, t in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(p.data, t.detach().numpy(), rtol=tolerance, atol=tolerance)
+
+
+def leaves(dtype, *shapes):
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=s).astype(dtype) for s in shapes]
+    return [en.tensor(a, requires_grad=True) for a in start], [torch.tensor(a, requires_grad=True) for a in start]
+
+
+@pytest.mark.parametrize(("name", "options"), ORACLES)
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
+@dtypes
+def test_same_weights_after_every_step(name, options, backend, dtype, tolerance):
+    ours, theirs = leaves(dtype, (3, 5), (40_000,), (2, 3, 4), ())
+    mine = getattr(en.optim, name)(ours, lr=0.01, **options)
+    other = getattr(torch.optim, name)(theirs, lr=0.01, **options)
+    with en.backend(backend):
+        followed(mine, other, ours, theirs, dtype, tolerance, size=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in ORACLES}))
+def test_defaults_are_pytorch_s(name):
+    """But for SGD's and Adam's options that PyTorch lacks, and the one learning rate that differs."""
+    ours, theirs = leaves(np.float32, (2,))
+    mine = getattr(en.optim, name)(ours).defaults
+    other = getattr(torch.optim, name)(theirs).defaults
+    both = mine.keys() & other.keys()
+    assert {k: mine[k] for k in both} == {k: other[k] for k in both}
+    assert mine.keys() - other.keys() <= {"state_dtype", "stochastic_rounding", "seed"}
+
+
+def test_every_optimizer_has_an_oracle():
+    assert {name.lower() for name, _ in ORACLES} | WITHOUT == set(OPTIMIZERS)
 
 
 def test_clip_grad_norm():

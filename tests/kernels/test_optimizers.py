@@ -9,7 +9,7 @@ from numba import njit
 import entrenar as en
 from entrenar.kernels import pool
 from entrenar.kernels.numba import optimizers as kernels, words as floats16
-from entrenar.optim import SGD, Adam, AdamW, grad_norm
+from entrenar.optim import SGD, Adagrad, Adam, AdamW, Lamb, Lion, RMSprop, grad_norm
 from entrenar.optim.optimizer import BLOCK
 
 PIECE = kernels.PIECE
@@ -24,6 +24,17 @@ RULES = [
     (AdamW, {"weight_decay": 0.1, "state_dtype": "bfloat16", "seed": 5}),
     (AdamW, {"state_dtype": "bfloat16", "stochastic_rounding": True}),
     (Adam, {"stochastic_rounding": True, "seed": -1}),
+    (Adagrad, {}),
+    (Adagrad, {"lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-3}),
+    (RMSprop, {}),
+    (RMSprop, {"weight_decay": 0.1, "alpha": 0.5, "momentum": 0.9}),
+    (RMSprop, {"centered": True, "eps": 1e-3, "weight_decay": 0.1}),
+    (RMSprop, {"centered": True, "momentum": 0.5}),
+    (Lion, {}),
+    (Lion, {"betas": (0.5, 0.8), "weight_decay": 0.1}),
+    (Lamb, {"weight_decay": 0.0}),
+    (Lamb, {"betas": (0.8, 0.95), "weight_decay": 0.1, "eps": 1e-3}),
+    (Lamb, {"adapt": False}),
 ]
 rules = pytest.mark.parametrize(("make", "options"), RULES, ids=[f"{m.__name__}-{i}" for i, (m, _) in enumerate(RULES)])
 dtypes = pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
@@ -63,13 +74,15 @@ def trained(make, options, dtype, backend=None, threads=2, steps=3, scale=0.7, g
     return params, opt
 
 
-def assert_same_bits(a, b):
+def assert_same_bits(a, b, ulps=0):
+    """But for ``ulps`` units in the last place of a weight, or of 1."""
     for p, q in zip(a[0], b[0], strict=True):
-        pairs = [(p.data, q.data)] + [(v, b[1].state[q][k]) for k, v in a[1].state[p].items() if k != "step"]
-        for x, y in pairs:
+        state = [(v, b[1].state[q][k], 0) for k, v in a[1].state[p].items() if k != "step"]
+        for x, y, allowed in [(p.data, q.data, ulps), *state]:
             assert x.dtype == y.dtype and x.shape == y.shape
             # every NaN is the same one here; zeros have their sign
-            np.testing.assert_array_equal(x.astype(np.float64), y.astype(np.float64))
+            tolerance = allowed and allowed * np.finfo(x.dtype).eps
+            np.testing.assert_allclose(x.astype(np.float64), y.astype(np.float64), tolerance, tolerance)
             np.testing.assert_array_equal(np.signbit(x[~np.isnan(x)]), np.signbit(y[~np.isnan(y)]))
 
 
@@ -81,7 +94,8 @@ def test_the_bits_of_the_reference(make, options, dtype):
             trained(make, options, dtype)
         return
     fast, slow = trained(make, options, dtype), trained(make, options, dtype, "numpy")
-    assert_same_bits(fast, slow)
+    # the norms are sums of float64 squares in two orders: it shows in float64 alone
+    assert_same_bits(fast, slow, ulps=4 if make is Lamb and dtype == "float64" else 0)
     start = arrays(dtype)[-4]
     assert (fast[0][-4].data != start).mean() > (0.9 if np.dtype(start.dtype).itemsize > 2 else 0.2)
 

@@ -15,12 +15,12 @@ from numba import njit
 
 from ...array import Array, is_low
 from ..pool import WORTHWHILE, each
+from .adaptive import IN_TWO, KERNELS as ADAPTIVE, WIDE
 from .jit import OPTIONS, contiguous, jit, total_squares
 from .words import U, narrow, widen, words
 
 PIECE = 1 << 15  # elements at least: a piece of work costs Python some microseconds, and must be worth them
 PIECES = 64  # of a large job, about: enough for the threads to end together
-WIDE = 1 << 12  # float64 values that lie in an L1 cache
 
 
 @njit(**OPTIONS)
@@ -143,26 +143,61 @@ class Passes:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, tuple[Any, ...]]] = []
         self.sizes: list[int] = []
+        self.seconds: dict[int, tuple[Any, Callable[..., float]]] = {}  # by the number of the call
         self.strided: list[tuple[Array, Array]] = []
 
-    def add(self, run: str, c: Array, key: Array, p: Array, g: Array, slots: Sequence[Array]) -> None:
-        """One parameter, the kernel called ``run``: p and slots will change in place, g only read."""
+    def add(
+        self,
+        run: str,
+        c: Array,
+        key: Array,
+        p: Array,
+        g: Array,
+        slots: Sequence[Array],
+        rate: Callable[..., float],
+    ) -> None:
+        """One parameter, the kernel called ``run``: p and slots will change in place, g only read.
+
+        rate: of a kernel in two passes, the last constant from the sums of the first.
+        """
         vector = flat(p)
         if not p.flags.carray:
             self.strided.append((p, vector))
-        self.calls.append((KERNELS[run], (c, key, vector, flat(g), *map(flat, slots))))
+        if run in IN_TWO:
+            kernel, second = IN_TWO[run]
+            self.seconds[len(self.calls)] = second, rate
+        else:
+            kernel = KERNELS[run]
+        self.calls.append((kernel, (c, key, vector, flat(g), *map(flat, slots))))
         self.sizes.append(p.size)
 
     def run(self) -> None:
         """All of them."""
-
         calls = self.calls
-        over(lambda n, start, stop: calls[n][0](*calls[n][1], start, stop), self.sizes)
+        found = over(lambda n, start, stop: calls[n][0](*calls[n][1], start, stop), self.sizes)
+        if self.seconds:
+            self._second(found)
         for p, vector in self.strided:
             p[...] = vector.view(p.dtype).reshape(p.shape)
 
+    def _second(self, found: list[Any]) -> None:
+        """The second passes, with the numbers that follow from what the first ones summed."""
+        sums: dict[int, list[Any]] = {n: [] for n in self.seconds}
+        for (n, _, _), partial in zip(pieces(self.sizes), found, strict=True):
+            if n in sums:
+                sums[n].append(partial)
+        calls, sizes = [], []
+        for n, (second, rate) in self.seconds.items():
+            if sums[n]:  # else it is empty
+                c, *rest = self.calls[n][1]
+                c = c.copy()
+                c[-1] = rate(*(sum(column) for column in zip(*sums[n], strict=True)))
+                calls.append((second, (c, *rest)))
+                sizes.append(self.sizes[n])
+        over(lambda n, start, stop: calls[n][0](*calls[n][1], start, stop), sizes)
 
-KERNELS = {"sgd": sgd, "sgd_momentum": sgd_momentum, "adam": adam}
+
+KERNELS = {"sgd": sgd, "sgd_momentum": sgd_momentum, "adam": adam, **ADAPTIVE}
 
 
 def sum_squares(grads: Sequence[Array], scale: float = 1.0) -> float:
