@@ -47,6 +47,10 @@ class TokenBatches:
         self.position += len(starts)
         return windows(self.tokens, starts, self.seq_len)
 
+    def skip_epoch(self) -> None:
+        """Leave out what is left of this epoch."""
+        self.position = len(self._starts)
+
     def state_dict(self) -> dict[str, int]:
         """Where the stream stands: seed, epoch and position."""
         return {"seed": self.seed, "epoch": self.epoch, "position": self.position}

@@ -5,10 +5,11 @@ from .checkpoint import load_checkpoint, save_checkpoint, state_hash
 from .find_lr import LRSweep, find_lr
 from .language import LanguageRun, check_same_run, generate_text, load_run, prepare
 from .metrics import MetricsTracker
+from .options import TrainConfig, TrainingFailed, TrainResult
 from .plot import plot_losses
 from .run_folder import RunFolder
 from .signals import Interrupted
-from .trainer import TrainConfig, Trainer, TrainingFailed, TrainResult
+from .trainer import Trainer
 
 __all__ = [
     "Callback",

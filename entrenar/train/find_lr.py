@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .checkpoint import as_if_never
+from .options import TrainingFailed
 from .plot import plot_sweep, smoothed
-from .trainer import Trainer, TrainingFailed
+from .trainer import Trainer
 
 FAILED = 4.0  # times the best smoothed loss: the sweep ends there
 FEWEST = 10  # steps that a slope is read from

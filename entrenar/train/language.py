@@ -18,10 +18,11 @@ from ..models import MODELS, stream
 from ..nn import Module
 from ..optim import OPTIMIZERS, Optimizer, decay_groups, run_schedule
 from .callbacks import Callback
+from .options import TrainConfig
 from .plot import plot_losses
 from .run_folder import RunFolder
 from .summary import measured_summary
-from .trainer import TrainConfig, Trainer
+from .trainer import Trainer
 
 FREE_ON_RESUME = {  # what may change when a run goes on: nothing that decides a weight, but for the length of the run
     ("training", key) for key in ("steps", "output", "keep", "log_every", "save_every", "sample")

@@ -8,11 +8,20 @@ import numpy as np
 import pytest
 
 import entrenar as en
-from entrenar.data import TokenBatches, Windows
+from entrenar.data import Batch, TokenBatches, Windows
+from entrenar.io import DataError
 from entrenar.models import GPT2, GPT2Config
 from entrenar.nn import Module, Parameter
 from entrenar.optim import SGD, AdamW, Schedule
-from entrenar.train import Callback, EarlyStopping, TrainConfig, Trainer, TrainingFailed
+from entrenar.train import (
+    Callback,
+    EarlyStopping,
+    RunFolder,
+    TrainConfig,
+    Trainer,
+    TrainingFailed,
+    state_hash,
+)
 
 TOKENS = np.random.default_rng(0).integers(0, 13, 600)
 
@@ -167,6 +176,122 @@ def test_callbacks_may_stop_a_run():
     watch = Watch()
     result = trainer(config=TrainConfig(max_steps=50), callbacks=[watch]).fit()
     assert watch.seen == [1, 2, 3] and result.stopped == "stopped by Watch at step 3"
+
+
+def test_functions_are_callbacks_and_may_skip_an_epoch():
+    seen = []
+
+    def watch(trainer, record):
+        seen.append((record.step, trainer.batches.epoch))
+        return "skip-epoch" if record.step == 2 else "continue"
+
+    t = trainer(config=TrainConfig(max_steps=4), callbacks=[watch])
+    per_epoch = -(-(len(TOKENS) - 1) // 8 // 4)
+    assert per_epoch > 4
+    assert t.fit().stopped is None
+    assert seen == [(1, 0), (2, 0), (3, 1), (4, 1)] and t.metrics.epoch == 1
+
+
+@pytest.mark.parametrize("answer", ["halt", True, 3])
+def test_an_answer_that_means_nothing_is_an_error(answer):
+    def watch(trainer, record):
+        return answer
+
+    with pytest.raises(ValueError, match=rf"watch.on_step answered {answer!r}: expected 'continue'"):
+        trainer(callbacks=[watch]).fit()
+    with pytest.raises(TypeError, match="callbacks are Callback objects or functions"):
+        trainer(callbacks=[Callback])
+
+
+def test_epochs_can_only_be_skipped_where_there_are_some():
+    t = trainer(callbacks=[lambda trainer, record: "skip-epoch"])
+    t.batches = iter([next(t.batches)] * 9)
+    with pytest.raises(ValueError, match="list_iterator has no skip_epoch"):
+        t.fit()
+
+
+def test_an_epoch_of_batches():
+    """Windows of 2, the last with 1; the mean is over tokens; max_steps ends it."""
+    t, one = (trainer(config=TrainConfig(max_steps=3, accumulation=2), lr=0.0, optimizer=SGD) for _ in range(2))
+    batches = list(Windows(TOKENS[:90], 2, 8))[:5]
+    seen = []
+    loss, reached = t.train_epoch(batches, lambda record: seen.append(record.step))
+    assert seen == [1, 2, 3] and reached and t.reached_max_steps and t.metrics.epoch == 1
+    assert loss == pytest.approx(one.validate(batches), rel=1e-6)
+    with pytest.raises(ValueError, match="all 3 steps are done"):
+        t.train_epoch(batches)
+    short = trainer(config=TrainConfig(max_steps=2))
+    assert short.train_epoch(batches)[1] and short.step == 2
+    loss, reached = trainer(config=TrainConfig(max_steps=9)).train_epoch(batches, lambda record: "stop")
+    assert not reached
+    with pytest.raises(ValueError, match="no token to train on"):
+        trainer().train_epoch([])
+
+
+def test_data_that_ends_is_told():
+    t = trainer(config=TrainConfig(max_steps=9, accumulation=2))
+    t.batches = [next(t.batches)] * 5
+    with pytest.raises(DataError, match="ended at step 3 of 9: 2 batches were asked for, 1 were left"):
+        t.fit()
+
+
+def test_a_budget_of_tokens_ends_the_run():
+    result = trainer(config=TrainConfig(max_steps=50, max_tokens=65)).fit()
+    assert result.step == 3 and result.stopped == "96 tokens, the budget, at step 3"
+
+
+def test_weights_and_masks_of_a_batch_reach_the_loss():
+    """A window's loss and gradient are weighted sums over the window's weight, whatever the split (case 98)."""
+    ids, targets = TOKENS[:32].reshape(4, 8), TOKENS[1:33].reshape(4, 8)
+    weights = np.random.default_rng(0).uniform(0, 2, (4, 8)).astype(np.float32)
+    weights[1, :6] = 0
+    mask = np.ones((4, 8), bool)
+    mask[2, :3] = False
+    whole, parts = trainer(lr=0.1, optimizer=SGD), trainer(lr=0.1, optimizer=SGD)
+    for t in (whole, parts):
+        t.model.to("float64")
+    batch = Batch(ids, targets, weights, mask)
+    a = whole.train_step([batch])
+    b = parts.train_step([Batch(*(field[i : i + 1] for field in batch[:4])) for i in range(4)])
+    assert a.tokens == b.tokens == 26
+    assert b.loss == pytest.approx(a.loss, rel=1e-12)
+    for p, q in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        np.testing.assert_allclose(q.data, p.data, rtol=1e-12, atol=1e-12)
+    nll = trainer().model.to("float64").eval().loss(ids, targets, attention_mask=mask, reduction="none").data
+    assert a.loss == pytest.approx((nll * weights).sum() / weights.sum(dtype=float), rel=1e-9)
+
+
+def test_bfloat16_products_and_checkpointed_layers():
+    options = dict(max_steps=3, precision="bfloat16", gradient_checkpointing=True)
+    t, plain = trainer(config=TrainConfig(**options)), trainer(config=TrainConfig(max_steps=3))
+    assert t.model.is_gradient_checkpointing
+    t.fit(), plain.fit()
+    assert {p.dtype.name for p in t.model.parameters()} == {"float32"}
+    assert t.metrics.losses != plain.metrics.losses
+    np.testing.assert_allclose(t.metrics.losses, plain.metrics.losses, rtol=2e-2)
+    with pytest.raises(TypeError, match="models that have gradient_checkpointing_enable, got Table"):
+        Trainer(Table({}), SGD(Table({}).parameters(), lr=1.0), TrainConfig(1, gradient_checkpointing=True))
+    with pytest.raises(ValueError, match="Did you mean 'bfloat16'"):
+        TrainConfig(1, precision="bf16oat16")
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_early_stopping_can_leave_the_best_weights(tmp_path, on_disk):
+    folder = RunFolder(tmp_path / "run") if on_disk else None
+    t = trainer(
+        lr=0.3,  # so high that validation soon gets worse
+        config=TrainConfig(max_steps=40, eval_every=2),
+        val_batches=Windows(TOKENS[:90], 4, 8),
+        folder=folder,
+        callbacks=[EarlyStopping(3, restore_best=True)],
+    )
+    result = t.fit()
+    assert result.stopped and "EarlyStopping" in result.stopped and result.val_loss > result.best_val_loss
+    assert t.validate() == pytest.approx(result.best_val_loss, rel=1e-6)
+    if folder:
+        fresh = trainer(lr=0.3, folder=folder)
+        fresh.resume(folder.latest())
+        assert state_hash(fresh) == result.state_hash  # the checkpoint is of the last step
 
 
 def test_early_stopping_counts_validations_without_progress():
