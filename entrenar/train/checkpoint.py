@@ -2,7 +2,10 @@
 
 model.safetensors      weights and buffers by name
 optimizer.safetensors  state arrays, named "<slot>/<parameter>"
-state.json             step, tokens, data position, generators, optimizer options and counts, schedule, metrics, hash
+state.json             step, tokens, data position, generators, optimizer options and counts, schedule, metrics, hash,
+                       and digests of everything (``sealed``)
+
+The state hash is sha256 over the digests of the tensors and all that decides what comes next: not the metrics.
 """
 
 from __future__ import annotations
@@ -12,32 +15,57 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..array import default_generator
 from ..autograd.tensor import raw
-from ..io import DataError, atomic_folder, load_tensors, save_tensors
+from ..io import DataError, load_tensors
 from .metrics import MetricsTracker
+from .sealed import (
+    FORMAT,
+    MODEL,
+    OPTIMIZER,
+    STATE,
+    Arrays,
+    contents,
+    damage,
+    little,
+    read_state,
+    tensor_digests,
+    write_sealed,
+)
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-FORMAT = 1
-MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+ASIDE = ("metrics", "hash", "files")  # what state.json holds beside the state
+
+
+class Snapshot(NamedTuple):
+    """What a checkpoint of a trainer holds.  files: arrays by name of file, the trainer's own.  state: state.json."""
+
+    files: Mapping[str, Arrays]
+    state: dict[str, Any]
+
+
+def snapshot(trainer: Trainer) -> Snapshot:
+    """The checkpoint that a trainer would write now.  Its arrays change with the next step."""
+    weights, slots, state = _everything(trainer)
+    files = {MODEL: weights, OPTIMIZER: slots}
+    digests = {name: tensor_digests(arrays) for name, arrays in files.items()}
+    more = {
+        "metrics": trainer.metrics.summary(),
+        "hash": _digest(files, digests, state),
+        "files": contents(files, digests),
+    }
+    return Snapshot(files, {**state, **more})
 
 
 def save_checkpoint(path: Path, trainer: Trainer) -> tuple[Path, str]:
     """Write the folder ``path``, whole or not at all; (path, state hash)."""
-    weights, slots, state = _everything(trainer)
-    digest = _digest(weights, slots, state)
-    with atomic_folder(path) as folder:
-        save_tensors(folder / MODEL, weights, {"format": "entrenar"})
-        save_tensors(folder / OPTIMIZER, slots, {"format": "entrenar"})
-        text = json.dumps({**state, "metrics": trainer.metrics.summary(), "hash": digest}, indent=1)
-        (folder / STATE).write_text(text + "\n", encoding="utf-8")
-    return path, digest
+    files, state = snapshot(trainer)
+    write_sealed(path, files, state)
+    return path, state["hash"]
 
 
 def load_checkpoint(path: Path, trainer: Trainer) -> None:
@@ -46,13 +74,15 @@ def load_checkpoint(path: Path, trainer: Trainer) -> None:
     Raises DataError for a damaged or foreign folder, ValueError for another model or optimizer.
     """
     state = read_state(path)
-    weights, _ = load_tensors(path / MODEL)
-    slots, _ = load_tensors(path / OPTIMIZER)
-    digest = _digest(weights, slots, {k: v for k, v in state.items() if k not in ("metrics", "hash")})
+    if found := damage(path):
+        raise DataError(f"the checkpoint was changed: {'; '.join(map(str, found))}")
+    files = {name: load_tensors(path / name)[0] for name in (MODEL, OPTIMIZER)}
+    digest = recorded_digest(files, state)
     if digest != state["hash"]:
         raise DataError(
             f"{path}: the state hash is {digest[:12]}, {STATE} says {state['hash'][:12]}: the checkpoint was changed"
         )
+    weights, slots = files[MODEL], files[OPTIMIZER]
     _put_back(trainer, weights, slots, state)
     trainer.metrics.load_summary(state["metrics"])
 
@@ -83,22 +113,11 @@ def _put_back(trainer: Trainer, weights: Mapping[str, Any], slots: Mapping[str, 
     default_generator.set_state(tuple(state["random"]["default"]))
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """state.json of a checkpoint.  Raises DataError if it is missing, damaged or of another format."""
-    try:
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: no checkpoint: {STATE}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise DataError(f"{path / STATE}: not JSON: {error}") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise DataError(f"{path / STATE}: not a checkpoint of format {FORMAT}")
-    return state
-
-
 def state_hash(trainer: Trainer) -> str:
     """sha256 over weights, optimizer state, step, data position and generators: equal if what comes next is equal."""
-    return _digest(*_everything(trainer))
+    weights, slots, state = _everything(trainer)
+    files = {MODEL: weights, OPTIMIZER: slots}
+    return _digest(files, {name: tensor_digests(arrays) for name, arrays in files.items()}, state)
 
 
 def _everything(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -141,11 +160,30 @@ def _optimizer_state(saved: Mapping[str, Any], slots: Mapping[str, Any]) -> dict
     return {"state": state, "param_groups": groups}
 
 
-def _digest(weights: Mapping[str, Any], slots: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+def _digest(files: Mapping[str, Arrays], digests: Mapping[str, Mapping[str, str]], state: Mapping[str, Any]) -> str:
+    """The state hash: of what is in state.json, then of a line for each tensor."""
     digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode())
-    for arrays in (weights, slots):
+    for file, arrays in files.items():
+        for name, of_bytes in digests[file].items():
+            array = arrays[name]
+            digest.update(f"{file} {name} {array.dtype.name} {tuple(array.shape)} {of_bytes}\n".encode())
+    return digest.hexdigest()
+
+
+def recorded_digest(files: Mapping[str, Arrays], state: Mapping[str, Any]) -> str:
+    """The state hash of what a checkpoint holds, as its format has it; that of the tensors from their digests."""
+    own = {key: value for key, value in state.items() if key not in ASIDE}
+    if state["format"] != FORMAT:
+        return first_digest(files, own)
+    return _digest(files, {name: state["files"][name]["tensors"] for name in files}, own)
+
+
+def first_digest(files: Mapping[str, Arrays], state: Mapping[str, Any]) -> str:
+    """The state hash of format 1."""
+    digest = hashlib.sha256(json.dumps({**state, "format": 1}, sort_keys=True).encode())
+    for arrays in files.values():
         for name in sorted(arrays):
-            array = np.ascontiguousarray(arrays[name])
+            array = little(arrays[name])
             digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
-            digest.update(array.reshape(-1).view(np.uint8).data)
+            digest.update(array.reshape(-1).view("u1").data)
     return digest.hexdigest()

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from ..io import ASIDE, DataError, atomic_folder, atomic_write, load_tensors, save_tensors
+from ..autograd.tensor import raw
+from ..io import ASIDE, DataError, atomic_write, load_tensors
 from ..nn import Module
 from .callbacks import StepRecord
-from .checkpoint import MODEL, STATE, read_state
 from .metrics import MetricsTracker
+from .sealed import FORMAT, MODEL, STATE, contents, read_state, tensor_digests, write_sealed
 
 COLUMNS = ("step", "train_loss", "val_loss", "lr", "grad_norm", "tokens", "ms_per_step")
 STEP = re.compile(r"step-([0-9]+)")
@@ -120,11 +120,9 @@ class RunFolder:
     # best -------------------------------------------------------------------------------------------------------
     def save_best(self, model: Module, step: int, loss: float) -> None:
         """Keep the weights of the best validation so far in best/."""
-        with atomic_folder(self / "best") as folder:
-            save_tensors(folder / MODEL, model.state_dict(), {"format": "entrenar"})
-            (folder / STATE).write_text(
-                json.dumps({"format": 1, "step": step, "val_loss": loss}) + "\n", encoding="utf-8"
-            )
+        files = {MODEL: {name: raw(tensor) for name, tensor in model.state_dict().items()}}
+        about = contents(files, {MODEL: tensor_digests(files[MODEL])})
+        write_sealed(self / "best", files, {"format": FORMAT, "step": step, "val_loss": loss, "files": about})
 
     def weights(self, which: str = "best") -> tuple[dict[str, Any], dict[str, Any]]:
         """(weights, state) to use the model with: "best" (the last checkpoint if there is none) or "last".
