@@ -9,9 +9,13 @@ from .options import TrainConfig, TrainingFailed, TrainResult
 from .plot import plot_losses
 from .run_folder import RunFolder
 from .signals import Interrupted
+from .tracker import Tracker, TrackerError
+from .trackers import TRACKERS, CSVLog, TensorBoard, Trackio, WandB, make_trackers
 from .trainer import Trainer
 
 __all__ = [
+    "TRACKERS",
+    "CSVLog",
     "Callback",
     "EarlyStopping",
     "Interrupted",
@@ -20,15 +24,21 @@ __all__ = [
     "MetricsTracker",
     "RunFolder",
     "StepRecord",
+    "TensorBoard",
+    "Tracker",
+    "TrackerError",
+    "Trackio",
     "TrainConfig",
     "TrainResult",
     "Trainer",
     "TrainingFailed",
+    "WandB",
     "check_same_run",
     "find_lr",
     "generate_text",
     "load_checkpoint",
     "load_run",
+    "make_trackers",
     "plot_losses",
     "prepare",
     "save_checkpoint",
