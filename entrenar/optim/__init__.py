@@ -1,5 +1,6 @@
 """F5: optimizers, learning-rate schedules, gradient clipping."""
 
+from .adafactor import Adafactor
 from .adagrad import Adagrad, RMSprop
 from .adam import Adam, AdamW
 from .clip import NonFiniteGradient, clip_factor, clip_grad_norm_, clip_grad_value_, grad_norm, scale_grads
@@ -14,6 +15,7 @@ __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "SGD",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",

@@ -1,10 +1,10 @@
-"""Running averages of gradients, on blocks."""
+"""What rules are made of, on blocks: running averages of gradients, sums of squares."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..array import Array
+from ..array import FLOAT64, Array
 
 
 def average(x: Array, new: Array, keep: float, rest: float, scratch: Array) -> None:
@@ -21,3 +21,9 @@ def flush(x: Array) -> None:
     An average that no gradient feeds gets there in some hundred steps.
     """
     np.copyto(x, 0, where=np.abs(x) < np.finfo(x.dtype).tiny)
+
+
+def squares(x: Array) -> float:
+    """The sum of x**2 in float64."""
+    x = x.astype(FLOAT64).reshape(-1)
+    return float(x @ x)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..array import FLOAT64, Array, wide
-from .averages import average
+from ..array import Array, wide
+from .averages import average, squares
 from .optimizer import Optimizer, blocks, optimizer
 
 
@@ -75,12 +75,12 @@ class Lamb(Optimizer):
         weights = update = 0.0
         for part, d, a, b in blocks(whole, g, m, v):
             w = wide(part)
-            d, x = self.gradient(d, w, scale), self.scratch(w, 0)
+            d, x = self.gradient(d, w.dtype, scale), self.scratch(w, 0)
             average(a, d, beta1, rest1, x)
             np.multiply(d, d, out=x)
             average(b, x, beta2, rest2, x)
-            weights += _squares(w)
-            update += _squares(self._direction(w, a, b, decay, *numbers))
+            weights += squares(w)
+            update += squares(self._direction(w, a, b, decay, *numbers))
         rate = self.rate(group, weights, update)
         for part, a, b in blocks(whole, m, v):
             w = wide(part)
@@ -106,8 +106,3 @@ class Lamb(Optimizer):
             np.multiply(w, decay, out=x)
             np.add(u, x, out=u)
         return u
-
-
-def _squares(x: Array) -> float:
-    x = x.astype(FLOAT64).reshape(-1)
-    return float(x @ x)

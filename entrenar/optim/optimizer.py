@@ -23,7 +23,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..array import FLOAT32, FLOAT64, Array, is_bfloat16, is_low, nearest, wide, xp
+from ..array import FLOAT32, FLOAT64, Array, DType, is_bfloat16, is_low, nearest, wide, xp
 from ..autograd import Tensor
 from ..autograd.modes import mode
 from ..autograd.tape import wrote
@@ -212,7 +212,7 @@ class Optimizer:
         start = 0
         for weights, gradient, *stored in blocks(p, g, *slots.values()):
             w, *parts = (wide(part) for part in (weights, *stored))
-            gradient = self.gradient(gradient, w, scale)
+            gradient = self.gradient(gradient, w.dtype, scale)
             self.update(w, gradient, step, group, **dict(zip(slots, parts, strict=True)))
             bits = noise(key, start, w.size) if key is not NO_KEY else ()
             for target, value, random in itertools.zip_longest((*stored, weights), (*parts, w), bits):
@@ -221,10 +221,10 @@ class Optimizer:
                     target[...] = stochastic(value, random) if dithers else value
             start += w.size
 
-    def gradient(self, g: Array, like: Array, scale: float) -> Array:
-        """A block of the gradient times ``scale`` in the dtype of ``like``, ``g`` itself unchanged."""
-        g = g.astype(like.dtype, copy=False)
-        return g if scale == 1 else np.multiply(g, like.dtype.type(scale), out=self.scratch(like, 2))
+    def gradient(self, g: Array, dtype: DType, scale: float) -> Array:
+        """A block of the gradient times ``scale`` in the dtype that is computed in; ``g`` itself is left as it is."""
+        g = g.astype(dtype, copy=False)
+        return g if scale == 1 else np.multiply(g, dtype.type(scale), out=self.scratch(g, 2))
 
     def update(self, p: Array, g: Array, step: int, group: Mapping[str, Any], **slots: Array) -> None:
         """Change ``p`` and the state arrays in place; ``g`` is read only, and ``step`` counts from 1."""
