@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,21 +13,29 @@ from pydantic import BaseModel, ValidationError
 from ..array import nearest
 from ..io import ConfigError, yaml as strict_yaml
 from ..models.configuration import FieldError
-from .model import FROM_TOKENIZER, SECTIONS
+from .aliases import AXOLOTL, read_aliases
+from .model import DEFAULT, FROM_TOKENIZER, SECTIONS
 from .schema import Config
 
 COMMAND_LINE = "command line"
 
 
-def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+def load_config(path: str | Path, overrides: Iterable[str] = (), tell: Callable[[str], None] | None = None) -> Config:
     """Read, override, validate.  overrides: ``section.key=value`` with the value in YAML.
 
-    Raises ConfigError: unknown keys with the nearest known one, wrong types and ranges with the value, all with line.
+    tell: called with a line for each key that stands under axolotl's name; a warning each if None.
+    Raises ConfigError: unknown keys with the nearest known one, wrong types and ranges with the value, keys given
+    twice, all with line.
     """
     document = strict_yaml.load(path)
     value = {} if document.value is None else document.value
     if not isinstance(value, dict):
         raise document.error((), f"expected sections (model, data, ...), got {type(value).__name__}")
+    for told in read_aliases(document, value):
+        if tell is None:
+            warnings.warn(f"{document.file}: {told}", stacklevel=2)
+        else:
+            tell(f"{document.file}: {told}")
     set_by_hand: dict[tuple[Any, ...], str] = {}
     for override in overrides:
         _override(value, override, set_by_hand)
@@ -41,6 +50,10 @@ def _override(tree: dict[str, Any], override: str, set_by_hand: dict[tuple[Any, 
     keys = tuple(name.strip().split("."))
     if not equals or not all(keys):
         raise ConfigError(COMMAND_LINE, None, None, f"{override!r}: expected section.key=value")
+    for other in set_by_hand:
+        if keys[: len(other)] == other or other[: len(keys)] == keys:
+            both = name if keys == other else f"{'.'.join(other)} and {name}"
+            raise ConfigError(COMMAND_LINE, None, None, f"{both}: given twice, give one value")
     here: Any = tree
     for i, key in enumerate(keys[:-1]):
         if here.get(key) is None:
@@ -110,6 +123,12 @@ def _instead(path: Sequence[Any], family: str | None) -> str:
     owners = [name for name, section in SECTIONS.items() if family and key in section.model_fields]
     if owners:
         return f" for family {family!r}, it is one of {', '.join(owners)}"
+    if len(path) == 1:
+        families = {"model": DEFAULT}
+        owners = [f"{top}.{key}" for top in Config.model_fields if key in _fields([top], families.get(top))]
+        if owners:
+            return f": it is {' or '.join(owners)}"
+        return f".{nearest(key, [*_fields([], None), *AXOLOTL])}"
     return f".{nearest(key, _fields(path[:-1], family))}"
 
 
@@ -134,4 +153,4 @@ def dump_config(config: Config) -> str:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file, for editors."""
-    return Config.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}

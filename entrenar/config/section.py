@@ -6,6 +6,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """Strict: no key is ignored, no type is converted (an int is a float, nothing else)."""
+    """Strict: no key is ignored, no type is converted (an int is a float, nothing else).
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    The text under a field is its description: in the JSON Schema, and in what ``entrenar init`` writes.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
