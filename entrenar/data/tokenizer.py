@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,14 +12,16 @@ import numpy as np
 
 from ..array import Array
 from ..io import DataError, atomic_write
+from .interface import Tokenizer, checked_ids, tokenizer_file
 
 UNKNOWN = "\ufffd"  # the replacement character stands for every character that training did not see
 
 
-class CharTokenizer:
-    """Ids are the places of the characters in ``characters``; id 0 is the unknown character."""
+class CharTokenizer(Tokenizer):
+    """Ids are the places of the characters in ``characters``; id 0 is the unknown character.  No special tokens."""
 
     def __init__(self, characters: Iterable[str]) -> None:
+        self.special_tokens, self.end_ids = {}, ()
         self.characters = tuple(characters)
         if len(set(self.characters)) != len(self.characters) or any(len(c) != 1 for c in self.characters):
             raise ValueError("CharTokenizer: expected single characters, each once")
@@ -41,8 +44,21 @@ class CharTokenizer:
     def vocab_size(self) -> int:
         return len(self.characters)
 
-    def encode(self, text: str, unknown: str = "replace") -> Array:
+    @property
+    def special_ids(self) -> frozenset[int]:
+        return frozenset()
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(("char" + "".join(self.characters)).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def token_id(self, name: str) -> int | None:
+        return None
+
+    def encode(self, text: str, add_special_tokens: bool = True, *, unknown: str = "replace") -> Array:
         """Ids of the characters, int64.  unknown: "replace" gives id 0; "error" raises DataError naming the first."""
+        if not isinstance(text, str):
+            raise TypeError(f"encode: expected a str, got {type(text).__name__}")
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
         ids = np.where(codes < len(self._ids), self._ids[np.minimum(codes, len(self._ids) - 1)], 0)
         if unknown == "error" and (missing := np.flatnonzero((ids == 0) & (codes != ord(UNKNOWN)))).size:
@@ -52,26 +68,24 @@ class CharTokenizer:
             raise ValueError(f"unknown must be 'replace' or 'error', got {unknown!r}")
         return ids
 
-    def decode(self, ids: Any) -> str:
-        """The text of ids.  Raises IndexError for an id outside the vocabulary."""
-        array = np.asarray(ids)
-        if array.size and not (array.min() >= 0 and array.max() < self.vocab_size):
-            raise IndexError(f"decode: ids must be in [0, {self.vocab_size}), got {array.min()} to {array.max()}")
-        return "".join(self.characters[i] for i in array.ravel())
+    def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> tuple[Array, Array]:
+        starts = np.arange(len(text))
+        return self.encode(text), np.stack([starts, starts + 1], axis=1)
 
-    def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
-        """The text of ids that come one by one, a character each.  Raises IndexError as ``decode``."""
+    def decode(self, ids: Any, skip_special_tokens: bool = False) -> str:
+        return "".join(self.characters[i] for i in checked_ids(ids, self.vocab_size))
+
+    def decode_stream(self, ids: Iterable[int], skip_special_tokens: bool = False, context: Any = ()) -> Iterator[str]:
         return (self.decode(token) for token in ids)
 
     def save(self, path: str | Path) -> None:
-        """Write ``tokenizer.json``, atomically."""
-        atomic_write(
-            path, json.dumps({"type": "char", "characters": "".join(self.characters)}, ensure_ascii=True, indent=1)
-        )
+        content = {"type": "char", "characters": "".join(self.characters)}
+        atomic_write(tokenizer_file(path), json.dumps(content, ensure_ascii=True, indent=1))
 
     @classmethod
     def load(cls, path: str | Path) -> CharTokenizer:
-        """Read what ``save`` wrote.  Raises DataError naming the file."""
+        """Read what ``save(path)`` wrote.  Raises DataError naming the file."""
+        path = tokenizer_file(path)
         try:
             found = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -13,27 +14,17 @@ from typing import Any
 import numpy as np
 
 from ..array import Array
-from ..io import DataError
-from .tokenizer import CharTokenizer
+from ..io import DataError, atomic_write
+from .interface import Tokenizer, checked_ids, checked_text, tokenizer_file
 
 FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+GENERATION = "generation_config.json"
 BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a token that stands for one byte of a character without a token
-CHAR = re.compile(rb'\s*\{\s*"type"\s*:')  # how our own character tokenizers begin; no other tokenizer.json has a type
 UNKNOWN = "\ufffd"  # what decoding gives for bytes that are no UTF-8
 ADVICE = "transformers writes it: AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
 
 
-def load_tokenizer(folder: str | Path) -> HFTokenizer | CharTokenizer:
-    """The tokenizer of a folder's tokenizer.json: Hugging Face's, or the characters of a run of ours.
-
-    Raises DataError naming a file that is missing or broken.
-    """
-    if CHAR.match(_bytes(Path(folder) / FILE)[:256]):
-        return CharTokenizer.load(Path(folder) / FILE)
-    return HFTokenizer.load(folder)
-
-
-class HFTokenizer:
+class HFTokenizer(Tokenizer):
     """A tokenizer of the ``tokenizers`` library with what its folder says of special tokens.
 
     tokenizer: the library's object.  special_tokens: name -> text ("bos_token" -> "<s>").  end_ids: the tokens that
@@ -50,25 +41,33 @@ class HFTokenizer:
         self.end_ids = tuple(dict.fromkeys([*end_ids, *([] if eos is None else [eos])]))
 
     @classmethod
-    def load(cls, folder: str | Path) -> HFTokenizer:
-        """From tokenizer.json; special tokens from tokenizer_config.json or special_tokens_map.json, if they are there.
+    def load(cls, path: str | Path) -> HFTokenizer:
+        """From tokenizer.json of a folder, or from a file.
 
+        Special tokens are those of tokenizer_config.json or special_tokens_map.json beside it, if they are there.
         Tokens that these name and tokenizer.json does not hold are added to it, as transformers does.
         ``clean_up_tokenization_spaces`` is not applied: it takes spaces out of the text.
         Raises DataError naming a file that is missing or broken.
         """
-        from tokenizers import Tokenizer
+        import tokenizers
 
-        folder = Path(folder)
-        content = _bytes(folder / FILE)
+        file = tokenizer_file(path)
+        content, folder = file_bytes(file), file.parent
         try:
-            tokenizer = Tokenizer.from_buffer(content)
+            tokenizer = tokenizers.Tokenizer.from_buffer(content)
         except Exception as error:  # the library has no class of its own for it
-            raise DataError(f"{folder / FILE}: cannot be read as a tokenizer: {error}. {ADVICE}") from None
+            raise DataError(f"{file}: cannot be read as a tokenizer: {error}. {ADVICE}") from None
         config = tokenizer_config(folder)
         _add_tokens(tokenizer, config, folder)
         tokenizer.encode_special_tokens = bool(config.get("split_special_tokens", False))
         return cls(tokenizer, named_tokens(config), _end_ids(folder))
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of tokenizer.json's content and of what is said of special tokens."""
+        splits = bool(self.tokenizer.encode_special_tokens)
+        beside = json.dumps([self.special_tokens, self.end_ids, splits], sort_keys=True)
+        return hashlib.sha256(f"{self.tokenizer.to_str()}\n{beside}".encode()).hexdigest()
 
     def __repr__(self) -> str:
         return f"HFTokenizer(vocab_size={self.vocab_size}, special_tokens={self.special_tokens})"
@@ -78,21 +77,6 @@ class HFTokenizer:
         """The largest id and one, added tokens included.  A model's table may have further rows that no text has."""
         return max(self.tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
-    @property
-    def bos_token_id(self) -> int | None:
-        """The id of the token that begins a text, None if the folder names none."""
-        return self.token_id("bos_token")
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """The id of the token that ends a text, None if the folder names none."""
-        return self.token_id("eos_token")
-
-    @property
-    def pad_token_id(self) -> int | None:
-        """The id of the token that fills rows of a batch, None if the folder names none."""
-        return self.token_id("pad_token")
-
     def token_id(self, name: str) -> int | None:
         """The id of a named special token ("unk_token"), None if the folder does not name it."""
         text = self.special_tokens.get(name)
@@ -100,20 +84,19 @@ class HFTokenizer:
         return found
 
     def encode(self, text: str, add_special_tokens: bool = True) -> Array:
-        """The ids of a text, int64 (T,).
+        return np.asarray(
+            self.tokenizer.encode(checked_text(text), add_special_tokens=add_special_tokens).ids, np.int64
+        )
 
-        add_special_tokens: also what the tokenizer puts around every text (a BOS, say).  Special tokens that the text
-        spells out are read as such either way.  Raises TypeError for what is no str, ValueError for half a character.
-        """
-        if not isinstance(text, str):
-            raise TypeError(f"encode: expected a str, got {type(text).__name__}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"encode: {text[error.start]!r} at {error.start} is half of a character (a lone surrogate): no UTF-8"
-            ) from None
-        return np.asarray(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids, np.int64)
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[Array]:
+        found = self.tokenizer.encode_batch_fast(
+            [checked_text(t) for t in texts], add_special_tokens=add_special_tokens
+        )
+        return [np.asarray(encoding.ids, np.int64) for encoding in found]
+
+    def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> tuple[Array, Array]:
+        found = self.tokenizer.encode(checked_text(text), add_special_tokens=add_special_tokens)
+        return np.asarray(found.ids, np.int64), np.asarray(found.offsets, np.int64).reshape(-1, 2)
 
     def decode(self, ids: Any, skip_special_tokens: bool = False) -> str:
         """The text of ids, of any shape.  Raises IndexError for an id outside the vocabulary."""
@@ -133,20 +116,31 @@ class HFTokenizer:
         if piece := pieces.rest():
             yield piece
 
+    def save(self, path: str | Path) -> None:
+        """Write tokenizer.json and, beside it, tokenizer_config.json, as transformers reads them.
+
+        path: a folder, or a file whose name ends on .json.  Further tokens that end a text go to generation_config.json
+        unless there is one: it belongs to the model.
+        """
+        file = tokenizer_file(path)
+        usual = {name: text for name, text in self.special_tokens.items() if name.endswith("_token")}
+        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **usual}
+        config["clean_up_tokenization_spaces"] = False
+        config["split_special_tokens"] = bool(self.tokenizer.encode_special_tokens)
+        if extra := {name: text for name, text in self.special_tokens.items() if name not in usual}:
+            config["extra_special_tokens"] = extra
+        atomic_write(file, self.tokenizer.to_str(pretty=True))
+        atomic_write(file.parent / CONFIG, json.dumps(config, ensure_ascii=False, indent=2) + "\n")
+        generation = file.parent / GENERATION
+        if not set(self.end_ids) <= {self.eos_token_id} and not generation.exists():
+            atomic_write(generation, json.dumps({"eos_token_id": list(self.end_ids)}, indent=2) + "\n")
+
     def _checked(self, ids: Any) -> list[int]:
-        array = np.asarray(ids)
-        if not array.size:
-            return []
-        if array.dtype.kind not in "iu":
-            raise TypeError(f"decode: ids must be integers, got {array.dtype}")
-        wrong = (array < 0) | (array >= self.vocab_size)
-        if wrong.any():
-            raise IndexError(f"decode: id {array[wrong].flat[0]} is outside the vocabulary of {self.vocab_size} tokens")
-        listed: list[int] = array.ravel().tolist()
-        return listed
+        return checked_ids(ids, self.vocab_size)
 
     @cached_property
-    def _special_ids(self) -> frozenset[int]:
+    def special_ids(self) -> frozenset[int]:
+        """The ids that stand for no text."""
         return frozenset(n for n, token in self.tokenizer.get_added_tokens_decoder().items() if token.special)
 
     @cached_property
@@ -175,7 +169,7 @@ class _Pieces:
     def push(self, token: int) -> str:
         """The piece that a further token makes certain, perhaps an empty one."""
         self.ids.append(token)
-        if self.tokenizer._falls_back_to_bytes and not (self.skip and token in self.tokenizer._special_ids):
+        if self.tokenizer._falls_back_to_bytes and not (self.skip and token in self.tokenizer.special_ids):
             self.in_bytes = bool(BYTE.fullmatch(self.tokenizer.tokenizer.id_to_token(token) or ""))
         if self.in_bytes:
             return ""
@@ -232,7 +226,8 @@ def json_object(path: Path) -> dict[str, Any]:
     return found
 
 
-def _bytes(path: Path) -> bytes:
+def file_bytes(path: Path) -> bytes:
+    """The content of a file that must be there.  Raises DataError naming it."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -277,7 +272,7 @@ def _added_token(token: Any, special: bool) -> Any:
 
 def _end_ids(folder: Path) -> list[int]:
     """eos_token_id of generation_config.json, else of config.json: one id or a list."""
-    for name in ("generation_config.json", "config.json"):
+    for name in (GENERATION, "config.json"):
         found = json_object(folder / name).get("eos_token_id")
         if found is None:
             continue
