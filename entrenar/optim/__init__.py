@@ -7,6 +7,7 @@ from .clip import NonFiniteGradient, clip_factor, clip_grad_norm_, clip_grad_val
 from .groups import decay_groups, set_lr
 from .lamb import Lamb
 from .lion import Lion
+from .muon import Muon, muon_groups, newton_schulz
 from .optimizer import OPTIMIZERS, Optimizer, optimizer
 from .schedules import SCHEDULES, Schedule, run_schedule, schedule
 from .sgd import SGD
@@ -21,6 +22,7 @@ __all__ = [
     "AdamW",
     "Lamb",
     "Lion",
+    "Muon",
     "NonFiniteGradient",
     "Optimizer",
     "RMSprop",
@@ -30,6 +32,8 @@ __all__ = [
     "clip_grad_value_",
     "decay_groups",
     "grad_norm",
+    "muon_groups",
+    "newton_schulz",
     "optimizer",
     "run_schedule",
     "scale_grads",

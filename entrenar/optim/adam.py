@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,10 +26,10 @@ class Adam(Optimizer):
     float32 for a 16-bit one.  stochastic_rounding: round bfloat16 parameters so too.  seed: of the random bits.
     """
 
-    slots = ("exp_avg", "exp_avg_sq")
+    slots: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     ranges = {"betas": (0.0, 1.0), "eps": (0.0, math.inf), "weight_decay": (0.0, math.inf)}
     several = {"betas": 2}
-    flags = ("stochastic_rounding",)
+    flags: ClassVar[tuple[str, ...]] = ("stochastic_rounding",)
     decoupled = False
 
     def __init__(

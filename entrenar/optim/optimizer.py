@@ -15,7 +15,6 @@ in one pass, on all threads; ``update`` or ``apply`` stays the reference it is c
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -214,11 +213,10 @@ class Optimizer:
             w, *parts = (wide(part) for part in (weights, *stored))
             gradient = self.gradient(gradient, w.dtype, scale)
             self.update(w, gradient, step, group, **dict(zip(slots, parts, strict=True)))
-            bits = noise(key, start, w.size) if key is not NO_KEY else ()
-            for target, value, random in itertools.zip_longest((*stored, weights), (*parts, w), bits):
-                if target is not value:
-                    dithers = is_bfloat16(target.dtype) and (target is not weights or key[2])
-                    target[...] = stochastic(value, random) if dithers else value
+            bits = draws(key, start, w.size)
+            for n, (target, value) in enumerate(zip(stored, parts, strict=True)):
+                put(target, value, bits[n] if n < 2 else None)
+            put(weights, w, bits[2] if key[2] else None)
             start += w.size
 
     def gradient(self, g: Array, dtype: DType, scale: float) -> Array:
@@ -307,6 +305,17 @@ class Optimizer:
     def __repr__(self) -> str:
         options = ", ".join(f"{k}={v}" for k, v in self.defaults.items())
         return f"{type(self).__name__}({sum(len(g['params']) for g in self.param_groups)} parameters, {options})"
+
+
+def draws(key: Array, start: int, count: int) -> tuple[Array | None, ...]:
+    """``rounding.noise``, or three times None for a step that rounds nothing stochastically."""
+    return (None, None, None) if key is NO_KEY else noise(key, start, count)
+
+
+def put(target: Array, value: Array, random: Array | None) -> None:
+    """Store a result where it is not already: rounded to nearest, or to bfloat16 by ``random`` bits."""
+    if target is not value:
+        target[...] = value if random is None or not is_bfloat16(target.dtype) else stochastic(value, random)
 
 
 def blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:

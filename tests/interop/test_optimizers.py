@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,34 @@ def test_adafactor_on_matrices_of_several_blocks(dtype, tolerance):
     followed(mine, other, ours, theirs, dtype, tolerance, size=1e-3, steps=5)
 
 
+MUON = [
+    {},
+    {"nesterov": False},
+    {"momentum": 0.5, "weight_decay": 0.3, "ns_steps": 3, "ns_coefficients": (2, -1.5, 0.5)},
+]
+
+
+@pytest.mark.parametrize("options", MUON)
+@pytest.mark.parametrize("ratio", ["original", "match_rms_adamw"])
+@dtypes
+def test_muon_in_full_precision(monkeypatch, options, ratio, dtype, tolerance):
+    """PyTorch rounds what it orthogonalizes to bfloat16: here it is made to leave it as it is."""
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
+    ours, theirs = leaves(dtype, (3, 5), (30, 20), (1, 7), (64, 64))
+    mine = en.optim.Muon(ours, lr=0.01, adjust_lr_fn=ratio, **options)
+    other = torch.optim.Muon(theirs, lr=0.01, adjust_lr_fn=ratio, **options)
+    followed(mine, other, ours, theirs, dtype, tolerance, size=1e-3)
+
+
+def test_muon_orthogonalizes_as_pytorch_does_in_bfloat16():
+    g = np.random.default_rng(0).normal(size=(30, 20)).astype(np.float32)
+    theirs = torch.tensor(g, requires_grad=True)
+    theirs.grad = torch.tensor(g)
+    torch.optim.Muon([theirs], lr=1.0, weight_decay=0.0, adjust_lr_fn="original").step()
+    ours = math.sqrt(1.5) * en.optim.newton_schulz(g)
+    assert abs(g - theirs.detach().numpy() - ours).max() < 0.02 * abs(ours).max()
+
+
 @pytest.mark.parametrize("name", sorted({name for name, _ in ORACLES}))
 def test_defaults_are_pytorch_s(name):
     """But for SGD's and Adam's options that PyTorch lacks, and the one learning rate that differs."""
@@ -89,7 +119,7 @@ def test_defaults_are_pytorch_s(name):
 
 
 def test_every_optimizer_has_an_oracle():
-    assert {name.lower() for name, _ in ORACLES} | WITHOUT == set(OPTIMIZERS)
+    assert {name.lower() for name, _ in ORACLES} | {"muon"} | WITHOUT == set(OPTIMIZERS)
 
 
 def test_clip_grad_norm():
