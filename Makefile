@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := pyproject.toml setup.py $(wildcard csrc/*.cpp csrc/*.hpp)
 
-.PHONY: run test interop lint format gradcheck mutants bench clean
+.PHONY: run test interop lint format gradcheck mutants kills bench clean
 .NOTPARALLEL: # two pips must not write to one environment
 
 run: $(VENV)/plot.done ## train a small GPT on the standard library's source text
@@ -34,6 +34,9 @@ gradcheck: $(VENV)/base.done ## every op, orders 1 and 2, by finite differences
 
 mutants: $(VENV)/test.done ## the long run: planted faults, and sound ops over 1,000 seeds
 	$(BIN)/python -m pytest -n 2 -m slow tests/mutants $(PYTEST_ARGS)
+
+kills: $(VENV)/test.done ## a hundred trainings killed at random moments and resumed
+	$(BIN)/python -m pytest -m slow tests/train $(PYTEST_ARGS)
 
 bench: $(VENV)/bench.done ## against the peers, side by side: build/bench/bench.md and .json
 	$(BIN)/python -m benchmarks --out build/bench $(BENCH_ARGS)

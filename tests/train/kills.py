@@ -1,5 +1,6 @@
 """Trainings in forked processes that are killed (SIGKILL) at random moments and resumed, until each has ended.
 
+python kills.py FOLDER 0 0 runs into a file limit instead.
 python kills.py FOLDER RUNS SEED prints JSON: state hash and log of the unbroken run, and of every broken one, with the
 steps it was killed at.  A program of its own, without other threads, so that it may fork once kernels are loaded.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import threading
@@ -23,6 +25,7 @@ from entrenar.data import TokenBatches, Windows
 from entrenar.models import GPT2, GPT2Config
 from entrenar.optim import AdamW, Schedule, decay_groups
 from entrenar.train import RunFolder, TrainConfig, Trainer
+from entrenar.train.callbacks import callback
 
 TOKENS = np.random.default_rng(0).integers(0, 13, 200)  # 24 windows of 8: an epoch ends every 4 updates
 STEPS, KILLS = 12, 3
@@ -44,13 +47,20 @@ def trainer(folder):
     )
 
 
-def begun(folder):
+def limited(trainer, record):
+    """From step 5 on no file may grow beyond 8 KiB: the next checkpoint can't be written."""
+    if record.step == 5:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+
+
+def begun(folder, *callbacks):
     """The process id of a training that goes on from the folder's last checkpoint, or begins."""
     if pid := os.fork():
         return pid
     status = 1
     try:
         run = trainer(folder)
+        run.callbacks += map(callback, callbacks)
         if run.folder.checkpoints():
             run.resume(run.folder.latest())
         else:
@@ -99,12 +109,24 @@ def broken(folder, choose, seconds):
     return {**outcome(folder), "killed": killed}
 
 
+def full(folder):
+    """A run whose disk is full at step 6: what is there then, and how it ends when there is room again."""
+    folder.mkdir()
+    assert ended(begun(folder, limited)) == 1
+    left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir())
+    assert ended(begun(folder)) == 0
+    return {**outcome(folder), "left": left}
+
+
 def main():
     root, runs, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     choose = random.Random(seed)
     trainer(root / "first").fit()  # kernels are loaded, for all children
     assert threading.active_count() == 1
     expected, seconds = unbroken(root / "whole")
+    if not runs:
+        print(json.dumps({"expected": expected, "found": full(root / "full")}))
+        return
     found = [broken(root / f"run-{n}", choose, seconds) for n in range(runs)]
     print(json.dumps({"expected": expected, "found": found}))
 
