@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .case import Case, Peer, Side
-from .gpt import GPT2, Config, batches, losses, weights as gpt_weights
-from .models import Trainer, trained
+from .gpt import GPT2, Config, losses, weights as gpt_weights
+from .models import Trainer, stepper, trained
 
 LLAMA = Config(vocabulary=32000, width=768, layers=12, heads=12, batch=4, length=256, eps=1e-6)
 SIZES = dict(  # under the names of Hugging Face's config.json
@@ -74,18 +74,7 @@ def entrenar() -> Trainer:
 
     model = en.models.build("llama", SIZES)
     model.load_state_dict(weights())
-    optimizer = en.optim.AdamW(model.parameters(), lr=LLAMA.lr, weight_decay=LLAMA.weight_decay)
-    data = batches(LLAMA)
-
-    def step() -> float:
-        loss = model.loss(*next(data))
-        loss.backward()
-        en.optim.clip_grad_norm_(model.parameters(), LLAMA.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.item()
-
-    return step
+    return stepper(model, LLAMA)
 
 
 def torch() -> Trainer:

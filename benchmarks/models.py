@@ -43,6 +43,13 @@ def entrenar(c: Config, dtype: str = "float32", **options: Any) -> Trainer:
     model = en.models.GPT2(config)
     model.load_state_dict(weights(c))
     model.to(dtype)
+    return stepper(model, c, **options)
+
+
+def stepper(model: Any, c: Config, **options: Any) -> Trainer:
+    """Training steps of a model of entrenar's; options: AdamW's."""
+    import entrenar as en
+
     optimizer = en.optim.AdamW(model.parameters(), lr=c.lr, weight_decay=c.weight_decay, **options)
     data = batches(c)
 

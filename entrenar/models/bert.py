@@ -247,17 +247,6 @@ class Bert(Published):
             self.pooler = None if config.add_pooling_layer is False else Pooler(config)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        for name, parameter in self.named_parameters():
-            if name.endswith("bias"):
-                init.zeros_(parameter)
-            elif parameter.ndim == 1:
-                init.ones_(parameter)
-            else:
-                init.normal_(parameter, 0.0, self.config.initializer_range)
-        self.embeddings.word_embeddings.clear_padding()
-
     def forward(
         self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None, position_ids: Any = None
     ) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ..array import Array
 from ..autograd import Tensor
-from ..nn import Dropout, Embedding, LayerNorm, Linear, Module, init
+from ..nn import Dropout, Embedding, LayerNorm, Linear, Module
 from ..nn.layers import empty
 from ..ops.activations import gelu, relu, silu
 from ..ops.attention import scaled_dot_product_attention
@@ -216,16 +216,10 @@ class GPT2(Decoder):
             self.lm_head = Linear(config.n_embd, config.vocab_size, bias=False)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        std = self.config.initializer_range
-        for name, parameter in self.named_parameters():
-            if name.endswith("bias"):
-                init.zeros_(parameter)
-            elif parameter.ndim == 1:
-                init.ones_(parameter)
-            else:
-                init.normal_(parameter, 0.0, std / math.sqrt(2 * self.config.n_layer) if "c_proj" in name else std)
+    def spread(self, name: str) -> float:
+        """Less for what writes to the residual stream (Radford et al. 2019, section 2.3)."""
+        std = super().spread(name)
+        return std / math.sqrt(2 * self.config.n_layer) if "c_proj" in name else std
 
     def states(self, ids: Array, at: Array, mask: Array | None, cache: Cache | None) -> Tensor:
         """The normalised states (B, T, n_embd)."""

@@ -175,17 +175,6 @@ class Llama(Decoder):
                 self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        for name, parameter in self.named_parameters():
-            if name.endswith("bias"):
-                init.zeros_(parameter)
-            elif parameter.ndim == 1:
-                init.ones_(parameter)
-            else:
-                init.normal_(parameter, 0.0, self.config.initializer_range)
-        self.model.embed_tokens.clear_padding()
-
     def states(self, ids: Array, at: Array, mask: Array | None, cache: Cache | None) -> Tensor:
         """The normalised states (B, T, width)."""
         seen_by_all = None if cache is None else cache.length + ids.shape[1]

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..autograd.tensor import raw
-from ..nn import LoadReport, Module, StateDictError
+from ..nn import LoadReport, Module, StateDictError, init
 from .blocks import Layers
+from .embeddings import PaddedEmbedding
 
 HEAD = "lm_head.weight"
 
@@ -42,6 +43,23 @@ class Published(Module):
     def is_gradient_checkpointing(self) -> bool:
         """Whether backward runs layers again."""
         return any(module.recompute for module in self.modules() if isinstance(module, Layers))
+
+    def spread(self, name: str) -> float:
+        """The standard deviation of a matrix's initial values."""
+        return float(self.config.initializer_range)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew: matrices normal, biases 0, gains 1, a padding token's embedding 0."""
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                init.zeros_(parameter)
+            elif parameter.ndim == 1:
+                init.ones_(parameter)
+            else:
+                init.normal_(parameter, 0.0, self.spread(name))
+        for module in self.modules():
+            if isinstance(module, PaddedEmbedding):
+                module.clear_padding()
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
         """Own name -> name in a file, for the names of a file.  Raises StateDictError for two names of one weight."""
