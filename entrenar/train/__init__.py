@@ -12,6 +12,7 @@ from .signals import Interrupted
 from .tracker import Tracker, TrackerError
 from .trackers import TRACKERS, CSVLog, TensorBoard, Trackio, WandB, make_trackers
 from .trainer import Trainer
+from .verify import Verification, verify_run
 
 __all__ = [
     "TRACKERS",
@@ -32,6 +33,7 @@ __all__ = [
     "TrainResult",
     "Trainer",
     "TrainingFailed",
+    "Verification",
     "WandB",
     "check_same_run",
     "find_lr",
@@ -43,4 +45,5 @@ __all__ = [
     "prepare",
     "save_checkpoint",
     "state_hash",
+    "verify_run",
 ]
