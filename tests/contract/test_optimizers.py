@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +14,21 @@ import entrenar as en
 from entrenar.optim import OPTIMIZERS, SCHEDULES, Schedule
 from entrenar.optim.optimizer import BLOCK
 
+OPTIONS = {  # everything turned on that a row has
+    "sgd": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+    "adam": {"weight_decay": 0.1, "betas": (0.8, 0.9)},
+    "adamw": {"weight_decay": 0.1, "betas": (0.8, 0.9)},
+    "adagrad": {"weight_decay": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.1},
+    "rmsprop": {"weight_decay": 0.1, "momentum": 0.9, "centered": True},
+    "lion": {"weight_decay": 0.1},
+    "lamb": {"weight_decay": 0.1},
+    "adafactor": {"weight_decay": 0.1, "eps": (1e-6, 1e-2)},
+    "muon": {"weight_decay": 0.1, "momentum": 0.9},
+}
+full = pytest.mark.parametrize(
+    ("make", "options"), [(make, OPTIONS.get(name, {})) for name, make in OPTIMIZERS.items()], ids=list(OPTIMIZERS)
+)
+backends = pytest.mark.parametrize("backend", ["numba", "numpy"])
 rows = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
 curves = pytest.mark.parametrize("name", SCHEDULES)
 
@@ -99,13 +116,18 @@ def test_a_graph_over_the_old_weights_refuses_backward(make):
         loss.backward()
 
 
-@rows
-def test_state_dict_goes_on_bit_for_bit(make):
-    whole, part, rest = leaves(), leaves(), leaves()
-    train(make, whole, 6)
-    opt = train(make, part, 3)
+@full
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_state_dict_goes_on_bit_for_bit(make, options, dtype):
+    """Its options as they come back from JSON."""
+    dtype = en.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    whole, part, rest = (leaves(dtype, ((3, 4), (5,), (), (0,), (2, 3, 2), (BLOCK + 7,))) for _ in range(3))
+    train(make, whole, 6, **options)
+    opt = train(make, part, 3, **options)
     again = make(rest, lr=0.5)
-    again.load_state_dict(opt.state_dict())
+    saved = opt.state_dict()
+    again.load_state_dict({**saved, "param_groups": json.loads(json.dumps(saved["param_groups"]))})
+    assert again.param_groups[0]["lr"] == 0.01 and again.state_dict()["param_groups"] == saved["param_groups"]
     for p, q in zip(part, rest, strict=True):
         q.write(p.data)
     train(make, rest, 3, start=3, opt=again)
@@ -163,6 +185,139 @@ def test_bad_arguments_are_named(make):
         make([{"params": [p], "weight_deca": 1}])
     with pytest.raises(ValueError, match="weight_decay must be a number"):
         make([p], weight_decay=-0.1)
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        make([p], momentun=0.9)
+
+
+@rows
+def test_an_option_out_of_range_is_named_with_its_range(make):
+    """Given to the constructor, to a group, or in a state dict, which then is not loaded."""
+    p = en.tensor([[1.0, 2.0]], requires_grad=True)
+    bad = {}
+    for option, (low, high) in make.ranges.items():
+        values = [math.nan, "0.1", True, None] + [math.nextafter(low, -math.inf)] * (low > -math.inf)
+        values += [high] * (high < math.inf)
+        count = make.several.get(option)
+        bad |= {(option, str(v)): (v if count is None else (0.5,) * (count - 1) + (v,)) for v in values}
+        message = f"{option} must be a number in [{low}, {high}), got"
+        for (name, _), value in bad.items():
+            if name == option:
+                refused(make, p, option, value, message)
+    for option, count in make.several.items():
+        for value in ((0.5,) * (count - 1), (0.5,) * (count + 1), 0.5):
+            refused(make, p, option, value, f"{option} must be {count} numbers, got")
+    for option in make.flags:
+        for value in (1, None, "yes"):
+            refused(make, p, option, value, f"{option} must be True or False, got")
+
+
+def refused(make, p, option, value, message):
+    whole = f"{make.__name__}: {message}"
+    with pytest.raises(ValueError, match=re.escape(whole)):
+        make([p], **{option: value})
+    with pytest.raises(ValueError, match=re.escape(whole)):
+        make([{"params": [p], option: value}])
+    opt = make([p])
+    saved = opt.state_dict()
+    saved["param_groups"][0][option] = value
+    with pytest.raises(ValueError, match=re.escape(message)):
+        opt.load_state_dict(saved)
+    assert opt.param_groups[0][option] is not value
+
+
+@full
+@backends
+def test_memory_of_any_layout_takes_the_same_step(make, options, backend):
+    """Transposed, reversed and strided parameters and gradients; what lies between is left alone."""
+    rng = np.random.default_rng(0)
+    plain, odd = [], []
+    for shape in ((6, 4), (9, 5), (50,)):
+        w, room = rng.normal(size=shape).astype(np.float32), np.zeros((*(2 * n for n in shape),), np.float32)
+        view = room[(slice(None, None, -2),) * len(shape)] if len(shape) == 1 else room[::2, ::2]
+        view = view.T if shape[0] == 6 else view
+        w = w.T if shape[0] == 6 else w
+        view[...] = w
+        plain.append(en.Tensor(np.ascontiguousarray(w), True))
+        odd.append((en.Tensor(view, True), room))
+    first, second = make(plain, lr=0.01, **options), make([p for p, _ in odd], lr=0.01, **options)
+    with en.backend(backend):
+        for _ in range(3):
+            for p, (q, _) in zip(plain, odd, strict=True):
+                g = rng.normal(size=p.shape).astype(np.float32)
+                p.grad, q.grad = en.Tensor(g), en.Tensor(np.repeat(g, 3, axis=0)[::-3][::-1])
+            first.step(scale=0.5)
+            second.step(scale=0.5)
+    for p, (q, room) in zip(plain, odd, strict=True):
+        np.testing.assert_array_equal(q.data, p.data)
+        assert np.count_nonzero(room) <= p.size
+
+
+@full
+@backends
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [0.3, 1e-42])
+def test_scale_is_scaling_the_gradients_first(make, options, backend, dtype, scale):
+    a, b = leaves(dtype, ((3, 4), (50,))), leaves(dtype, ((3, 4), (50,)))
+    first, second = make(a, lr=0.01, **options), make(b, lr=0.01, **options)
+    rng = np.random.default_rng(0)
+    with en.backend(backend):
+        for _ in range(3):
+            for p, q in zip(a, b, strict=True):
+                g = rng.normal(size=p.shape).astype(dtype) * (1e38 if scale < 1e-30 else 1)
+                p.grad, q.grad = en.Tensor(g.copy()), en.Tensor(g)
+            en.optim.scale_grads(a, scale)
+            first.step()
+            second.step(scale=scale)
+    for p, q in zip(a, b, strict=True):
+        np.testing.assert_array_equal(p.data, q.data)
+
+
+@full
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_kernels_and_reference_agree(make, options, dtype):
+    """To a rounding of the weights; tests/kernels holds those with kernels to the bits."""
+    dtype = en.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    sides = []
+    for backend in ("numba", "numpy"):
+        sides.append(leaves(dtype, ((3, 4), (), (0,), (BLOCK + 7,), (2, 3, 4))))
+        with en.backend(backend):
+            train(make, sides[-1], **options)
+    eps = {2: 2.0**-7, 4: 2.0**-22, 8: 2.0**-50}[dtype.itemsize]
+    for p, q in zip(*sides, strict=True):
+        np.testing.assert_allclose(p.data.astype(float), q.data.astype(float), rtol=eps, atol=eps)
+
+
+@full
+@backends
+def test_gradients_of_zeros_are_no_division_by_zero(make, options, backend):
+    params = leaves(sizes=((3, 4), (5,), ()))
+    params[1].data[...] = 0
+    opt = make(params, lr=0.01, **options)
+    with en.backend(backend):
+        for _ in range(3):
+            for p in params:
+                p.grad = en.Tensor(np.zeros_like(p.data))
+            opt.step()
+    assert all(np.isfinite(p.data).all() for p in params) and not params[1].data.any()
+
+
+@rows
+def test_learns(make):
+    """|x - target|^2 of a matrix and a vector falls to a hundredth, whatever the rule."""
+    rng = np.random.default_rng(1)
+    params = leaves(sizes=((6, 8), (9,)))
+    targets = [rng.normal(size=p.shape).astype(np.float32) for p in params]
+    peak = 0.5 if make is en.optim.Adagrad else 0.1  # its own rate falls
+    opt = make(params, lr=peak, weight_decay=0.0)
+    losses = []
+    for step in range(400):
+        opt.zero_grad()
+        loss = sum(en.sum((p - t) ** 2) for p, t in zip(params, targets, strict=True))
+        losses.append(loss.item())
+        loss.backward()
+        en.optim.set_lr(opt, peak * (1 - step / 400))
+        opt.step()
+    assert losses[-1] < losses[0] / 100
 
 
 @curves
