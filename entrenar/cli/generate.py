@@ -8,13 +8,15 @@ from collections.abc import Collection, Iterator
 import typer
 
 from ..io import DataError
+from .guard import STATE
 from .source import Drawing, locate, open_source, say, until
+from .tell import result
 
 
 def run_generation(
     name: str, prompt: str, drawing: Drawing, checkpoint: str | None, dtype: str | None, ignore: Collection[str]
 ) -> None:
-    """Print the prompt and each drawn piece as it comes.
+    """Print the prompt and each drawn piece as it comes; with --json both at the end.
 
     name: a run folder, a Hugging Face folder, or a name on the hub.  prompt: the text, "-" for that of stdin.
     Raises DataError for a source that is none, typer.BadParameter for an option or a prompt that cannot be used.
@@ -39,12 +41,16 @@ def run_generation(
             length += 1
             yield token
 
-    say(text)
-    try:
-        for piece in until(source.text(new(), ids), drawing.stops):
-            say(piece)
-    finally:
-        say("\n")
+    pieces = until(source.text(new(), ids), drawing.stops)
+    if STATE.json:
+        result({"prompt": text, "text": "".join(pieces)})
+    else:
+        say(text)
+        try:
+            for piece in pieces:
+                say(piece)
+        finally:
+            say("\n")
     if length > limit + 1:  # the last token is not read
         typer.echo(f"longer than the model's {limit} positions: each token was drawn from those before it", err=True)
 

@@ -21,6 +21,9 @@ class State:
     """Options that stand before the command."""
 
     verbose: bool = False
+    quiet: bool = False
+    json: bool = False
+    no_color: bool = False
 
 
 STATE = State()

@@ -203,3 +203,80 @@ def test_version_and_help(call):
 def test_gradcheck_takes_the_arguments_of_its_module(call):
     assert "usage" in call("gradcheck", "--help").stdout.lower()
     assert call("gradcheck", "nowhere:op", status=2).stderr
+
+
+def test_quiet_leaves_results_alone(call):
+    result = call("-q", "train", "c.yaml")
+    assert result.stderr == "" and "reading" not in result.output and "plan" not in result.stdout
+    assert "loss on the" in result.stdout and "state    " in result.stdout
+    assert call("-q", "train", "c.yaml", "-o", "bad", "data.root=nowhere", status=3).stderr.startswith(
+        "nowhere: no such"
+    )
+
+
+def test_json_is_one_object(call, tmp_path):
+    result = call("--json", "train", "c.yaml")
+    (line,) = result.stdout.splitlines()
+    said, kept = json.loads(line), json.loads((tmp_path / "run" / "result.json").read_text())
+    assert {key: said[key] for key in kept} == kept and said["run"] == "run" and said["sample"].startswith("a b")
+    assert "step 2/6" in result.stderr
+    said = json.loads(call("--json", "generate", "run", "-p", "a b", "-n", 5).stdout)
+    assert said["prompt"] == "a b" and "a b" + said["text"] == call("generate", "run", "-p", "a b", "-n", 5).stdout[:-1]
+    assert "chat has no result in JSON" in call("--json", "chat", "run", status=2).stderr
+
+
+def test_options_are_keys_of_the_configuration(call, tmp_path):
+    call("train", "c.yaml", "-b", 2, "-l", "2e-3", "--save-every", 3, "--log-every", 1, "--seed", 9)
+    text = (tmp_path / "run" / "config.yaml").read_text()
+    for line in ("batch_size: 2", "lr: 0.002", "save_every: 3", "log_every: 1", "seed: 9"):
+        assert f"  {line}\n" in text
+    assert {p.name for p in (tmp_path / "run" / "checkpoints").iterdir()} == {"step-3", "step-6"}
+    for option, value, key in (
+        ("-b", 0, "data.batch_size"),
+        ("-l", 0, "optimizer.lr"),
+        ("-l", "nan", "optimizer.lr"),
+        ("--save-every", 0, "training.save_every"),
+        ("--log-every", -1, "training.log_every"),
+        ("--seed", -1, "training.seed"),
+    ):
+        assert f"command line: {key}: {key}: " in call("train", "c.yaml", option, value, status=2).stderr
+    told = call("train", "c.yaml", "-l", "1e-3", "optimizer.lr=1e-3", status=2).stderr
+    assert "optimizer.lr: given twice" in told
+
+
+def test_a_dry_run_does_one_step(call, tmp_path):
+    told = call("train", "c.yaml", "--dry-run").stdout
+    first = call("train", "c.yaml").stderr
+    assert "step     1: loss " in told and " tokens/s; a first step is slower" in told
+    assert not (tmp_path / "run-2").exists() and "step 2/6" in first
+    loss = float(RunFolder("run").read_log()[0]["train_loss"])
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    said = json.loads(call("--json", "train", "c.yaml", "--dry-run").stdout)
+    assert said["loss"] == loss and said["step"] == 1 and said["peak_memory_bytes"] > 1e7
+    assert "all 6 steps are done" in call("train", "c.yaml", "-r", "--dry-run", status=2).stderr
+    said = json.loads(call("--json", "train", "c.yaml", "-r", "--dry-run", "training.steps=8").stdout)
+    assert said["step"] == 7
+    assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
+
+
+def test_a_failed_run_tells_the_end_of_its_log(call):
+    result = call("train", "c.yaml", "optimizer.lr=1e30", "training.max_grad_norm=0", "training.steps=40", status=1)
+    lines = result.stderr.splitlines()
+    at = lines.index("the last lines of run/training_log.csv:")
+    steps = [line.split(":")[0] for line in lines[at + 1 : -1]]
+    assert steps == [f"  step {row['step']}" for row in RunFolder("run").read_log()[-3:]]
+    assert all("train_loss " in line and "grad_norm " in line for line in lines[at + 1 : -1])
+    assert lines[-1].startswith("error: TrainingFailed: 20 updates in a row were skipped")
+
+
+def test_names_of_axolotl_are_told_on_stderr(call, tmp_path):
+    (tmp_path / "a.yaml").write_text((tmp_path / "c.yaml").read_text() + "learning_rate: 2e-3\n")
+    result = call("train", "a.yaml", "--max-steps", 1)
+    assert "a.yaml: learning_rate is read as optimizer.lr\n" in result.stderr
+    assert "  lr: 0.002\n" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_a_run_made_longer_is_verified(call):
+    call("train", "c.yaml")
+    call("train", "c.yaml", "-r", "training.steps=9")
+    assert "verified: 9 steps" in call("verify", "run").stdout
