@@ -12,6 +12,7 @@ from .signals import Interrupted
 from .tracker import Tracker, TrackerError
 from .trackers import TRACKERS, CSVLog, TensorBoard, Trackio, WandB, make_trackers
 from .trainer import Trainer
+from .transformer import TransformerTrainConfig, TransformerTrainer
 from .verify import Verification, verify_run
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "TrainResult",
     "Trainer",
     "TrainingFailed",
+    "TransformerTrainConfig",
+    "TransformerTrainer",
     "Verification",
     "WandB",
     "check_same_run",

@@ -19,7 +19,7 @@ from ..io import DataError
 from ..nn import Module
 from ..optim import Optimizer, Schedule, grad_norm, set_lr
 from .callbacks import CONTINUE, SKIP_EPOCH, STOP, Callback, StepRecord, callback
-from .checkpoint import load_checkpoint, save_checkpoint, state_hash
+from .checkpoint import load_checkpoint, save_checkpoint as write_checkpoint, state_hash
 from .metrics import MetricsTracker
 from .options import TrainConfig, TrainingFailed, TrainResult
 from .run_folder import RunFolder
@@ -205,7 +205,7 @@ class Trainer:
                     self.folder.log(record, self.tokens)
                 stopped = self._obeyed(self._tell("on_step", record)) or stopped
                 if done or stopped or signals.pending or _due(self.step, self.config.save_every):
-                    path = self.save()
+                    path = self.save_checkpoint()
                     if signals.pending and not done:
                         raise Interrupted(signals.pending, None if path is None else str(path))
             digest = state_hash(self)
@@ -257,11 +257,11 @@ class Trainer:
         return f"stopped by {self._said} at step {self.step}" if answer == STOP else None
 
     # state ------------------------------------------------------------------------------------------------------
-    def save(self) -> Path | None:
+    def save_checkpoint(self) -> Path | None:
         """Write a checkpoint of this step into the run folder, drop the oldest, tell the callbacks its hash."""
         if self.folder is None:
             return None
-        path, digest = save_checkpoint(self.folder.checkpoint(self.step), self)
+        path, digest = write_checkpoint(self.folder.checkpoint(self.step), self)
         self.folder.rotate(self.config.keep)
         self._tell("on_checkpoint", str(path), digest)
         return path

@@ -132,4 +132,4 @@ def test_a_trainer_without_a_folder_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     t = trainer(tmp_path, 2)
     t.folder = None
-    assert t.fit().step == 2 and t.save() is None and not list(tmp_path.iterdir())
+    assert t.fit().step == 2 and t.save_checkpoint() is None and not list(tmp_path.iterdir())
