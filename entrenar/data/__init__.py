@@ -5,6 +5,8 @@ from .batches import TokenBatches, Windows
 from .bpe import train_bpe
 from .byte import ByteTokenizer
 from .chat import ROLES, ChatTemplate, NoChatTemplate, checked_messages, single_bos
+from .conversations import ChatEncoder
+from .encoding import ENCODERS, EncodedRecords, Encoder, PairEncoder, TextEncoder, TokenEncoder, encoder_for
 from .example import Example
 from .fields import KINDS, Fields, choose_fields
 from .formats import FORMATS, Record
@@ -13,11 +15,13 @@ from .loading import load_tokenizer
 from .ngram import NGram
 from .records import Part, Records, read_records, take_held_out
 from .rows import first_fit, packed_batch, padded_batch
+from .spans import assistant_spans
 from .text import STDLIB, TextFiles, is_held_out, read_texts
 from .tokenizer import CharTokenizer
 from .tokenizer_file import HFTokenizer
 
 __all__ = [
+    "ENCODERS",
     "FORMATS",
     "KINDS",
     "ROLES",
@@ -25,21 +29,29 @@ __all__ = [
     "Batch",
     "ByteTokenizer",
     "CharTokenizer",
+    "ChatEncoder",
     "ChatTemplate",
+    "EncodedRecords",
+    "Encoder",
     "Example",
     "Fields",
     "HFTokenizer",
     "NGram",
     "NoChatTemplate",
+    "PairEncoder",
     "Part",
     "Record",
     "Records",
+    "TextEncoder",
     "TextFiles",
     "TokenBatches",
+    "TokenEncoder",
     "Tokenizer",
     "Windows",
+    "assistant_spans",
     "checked_messages",
     "choose_fields",
+    "encoder_for",
     "first_fit",
     "is_held_out",
     "load_tokenizer",

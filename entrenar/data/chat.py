@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,11 +17,14 @@ import numpy as np
 
 from ..array import Array, nearest
 from ..array.errors import missing_extra
-from ..io import DataError
-from .tokenizer_file import CONFIG, HFTokenizer, json_object, named_tokens, tokenizer_config
+from ..io import DataError, atomic_write
+from .interface import Tokenizer
+from .tokenizer_file import CONFIG, json_object, named_tokens, tokenizer_config
 
 FILE, MORE = "chat_template.jinja", "additional_chat_templates"
 ROLES = ("system", "developer", "user", "assistant", "tool")
+MARKS = "\ufdd0", "\ufdd1"  # where the assistant begins and ends; two noncharacters, which no text holds
+_marking: ContextVar[bool] = ContextVar("marking", default=False)
 SAFE = (3, 1, 6)  # templates are other people's code, and older sandboxes let it out
 
 
@@ -72,6 +78,16 @@ class ChatTemplate:
     def __repr__(self) -> str:
         return f"ChatTemplate({self.file}, {len(self.source)} characters)"
 
+    @cached_property
+    def marked(self) -> bool:
+        """Whether the template marks what the assistant says, by ``{% generation %}``."""
+        tokens = [(kind, value) for _, kind, value in _environment().lex(self.source) if kind != "whitespace"]
+        return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(tokens))
+
+    def save(self, folder: str | Path) -> None:
+        """Write chat_template.jinja into a folder, atomically."""
+        atomic_write(Path(folder) / FILE, self.source)
+
     def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = False, **names: Any) -> str:
         """The text of a conversation.
 
@@ -93,7 +109,7 @@ class ChatTemplate:
 
     def encode(
         self,
-        tokenizer: HFTokenizer,
+        tokenizer: Tokenizer,
         messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = False,
         **names: Any,
@@ -106,6 +122,16 @@ class ChatTemplate:
         """
         text = self.render(messages, add_generation_prompt, **names)
         return single_bos(tokenizer.encode(text, add_special_tokens=False), tokenizer.bos_token_id, self.file)
+
+
+@contextmanager
+def marking() -> Iterator[None]:
+    """Within, MARKS stand in rendered texts around what ``{% generation %}`` marks."""
+    before = _marking.set(True)
+    try:
+        yield
+    finally:
+        _marking.reset(before)
 
 
 def single_bos(ids: Array, bos: int | None, place: str) -> Array:
@@ -230,7 +256,8 @@ def _environment() -> Any:
             return nodes.CallBlock(self.call_method("_said"), [], [], body).set_lineno(line)
 
         def _said(self, caller: Any) -> str:
-            return str(caller())
+            begin, end = MARKS if _marking.get() else ("", "")
+            return f"{begin}{caller()}{end}"
 
     class Names(Namespace):
         """A template's ``namespace``, without names that Python gives a meaning."""
