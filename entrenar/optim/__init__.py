@@ -9,7 +9,7 @@ from .lamb import Lamb
 from .lion import Lion
 from .muon import Muon, muon_groups, newton_schulz
 from .optimizer import OPTIMIZERS, Optimizer, optimizer
-from .schedules import SCHEDULES, Schedule, run_schedule, schedule
+from .schedules import SCHEDULES, Schedule, check_warmup, run_schedule, schedule
 from .sgd import SGD
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Optimizer",
     "RMSprop",
     "Schedule",
+    "check_warmup",
     "clip_factor",
     "clip_grad_norm_",
     "clip_grad_value_",
