@@ -1,4 +1,4 @@
-"""`import entrenar` is light: NumPy only, and at most 60 ms beyond it."""
+"""`import entrenar` is light: NumPy only, and less time than NumPy takes."""
 
 import os
 import statistics
@@ -33,12 +33,16 @@ def test_nothing_heavy_is_imported():
     assert [name for name in HEAVY if name in loaded] == []
 
 
-def test_it_takes_at_most_60_ms_beyond_numpy():
+def test_it_takes_at_most_three_quarters_of_numpy_s_own_time():
+    """60 ms where NumPy takes 80: a ratio, since the speed of machines differs by more than what is to be found here."""
     # the time of the importing thread: no other process counts, nor do the threads that NumPy's BLAS starts
-    timed = "import time, numpy; start = time.thread_time(); import entrenar; print(time.thread_time() - start)"
+    timed = (
+        "from time import thread_time as now; a = now(); import numpy; b = now(); import entrenar; c = now()\n"
+        "print((c - b) / (b - a))"
+    )
     run("import entrenar")  # compiles what has no .pyc yet
-    times = [float(run(timed)) for _ in range(7)]
-    assert statistics.median(times) <= 0.060, times
+    ratios = [float(run(timed)) for _ in range(7)]
+    assert statistics.median(ratios) <= 0.75, ratios
 
 
 def test_lazy_packages_load_on_first_use():

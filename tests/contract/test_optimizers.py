@@ -320,18 +320,32 @@ def test_learns(make):
     assert losses[-1] < losses[0] / 100
 
 
+LEVEL = ("constant", "plateau")  # rows that only fall when somebody says so
+
+
 @curves
 def test_schedule_warms_up_and_ends_on_its_floor(name):
-    s = Schedule(name, 0.1, decay_steps=10, warmup_steps=4, floor=0.1)
-    np.testing.assert_allclose([s.lr(k) for k in range(5)], [0.025, 0.05, 0.075, 0.1, 0.1], rtol=1e-15)
-    after = [s.lr(k) for k in range(4, 30)]
+    warmup = 0 if SCHEDULES[name].has_warmup else 4
+    s = Schedule(name, 0.1, decay_steps=10, warmup_steps=warmup, floor=0.1)
+    if warmup:
+        np.testing.assert_allclose([s.lr(k) for k in range(5)], [0.025, 0.05, 0.075, 0.1, 0.1], rtol=1e-15)
+    rates = [s.lr(k) for k in range(30)]
+    assert min(rates) > 0 and max(rates) == pytest.approx(0.1, rel=1e-12)
+    after = rates[rates.index(max(rates)) :]
     assert all(a >= b for a, b in itertools.pairwise(after))
-    end = 0.1 if name == "constant" else 0.01
-    np.testing.assert_allclose(after[10:], end, rtol=1e-12)
+    np.testing.assert_allclose(rates[warmup + 10 :], 0.1 if name in LEVEL else 0.01, rtol=1e-12)
 
 
 @curves
-def test_decay_of_length_0_is_allowed(name):
-    s = Schedule(name, 0.1, decay_steps=0, warmup_steps=4)
-    assert s.lr(3) == 0.1 and s.lr(4) == (0.1 if name == "constant" else 0.0)
-    assert Schedule(name, 0.1, decay_steps=0).lr(0) >= 0
+@pytest.mark.parametrize("floor", [0.5, 0.0])
+def test_decay_of_length_0_is_allowed(name, floor):
+    if name == "exponential" and not floor:
+        with pytest.raises(ValueError, match="give gamma, or a floor above 0"):
+            Schedule(name, 0.1, decay_steps=0)
+        return
+    warmup = 0 if SCHEDULES[name].has_warmup else 4
+    s = Schedule(name, 0.1, 0, warmup, floor)
+    if warmup:
+        assert s.lr(3) == 0.1
+    assert s.lr(4) == pytest.approx(0.1 if name in LEVEL else 0.1 * floor)
+    assert Schedule(name, 0.1, decay_steps=0, floor=floor).lr(0) >= 0
