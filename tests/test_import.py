@@ -34,7 +34,7 @@ def test_nothing_heavy_is_imported():
 
 
 def test_it_takes_at_most_three_quarters_of_numpy_s_own_time():
-    """60 ms where NumPy takes 80: a ratio, since the speed of machines differs by more than what is to be found here."""
+    """60 ms where NumPy takes 80: a ratio, since machines differ by more than what is to be found here."""
     # the time of the importing thread: no other process counts, nor do the threads that NumPy's BLAS starts
     timed = (
         "from time import thread_time as now; a = now(); import numpy; b = now(); import entrenar; c = now()\n"
