@@ -29,7 +29,7 @@ def is_bfloat16(dtype: DType) -> bool:
 
 def is_float(dtype: DType) -> bool:
     """True for float16, bfloat16, float32, float64: the dtypes that can carry a gradient."""
-    return (dtype.kind == "f" and dtype.itemsize <= 8) or is_bfloat16(dtype)
+    return (dtype.kind == "f" and 2 <= dtype.itemsize <= 8) or is_bfloat16(dtype)  # NumPy calls float8_e5m2 an "f" too
 
 
 def is_low(dtype: DType) -> bool:

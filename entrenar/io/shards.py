@@ -175,17 +175,19 @@ def save_weights(
     arrays: Mapping[str, Any],
     metadata: Mapping[str, str] | None = None,
     max_shard_bytes: int = SHARD_BYTES,
+    beside: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write arrays (or tensors) as ``model.safetensors``, or as shards and their index; the paths written, index last.
 
     A shard takes tensors in the order given while their bytes stay within ``max_shard_bytes``; a larger tensor has one
     for itself.  metadata: text to text, by default {"format": "pt"}, which transformers requires.  Views are stored in
-    C order; nothing but one view at a time is copied.
+    C order; nothing but one view at a time is copied.  beside: further files by name, their text in UTF-8, that say
+    what the weights mean (config.json).
 
     All files are written and synced aside before any of the folder's own is touched; then each takes its name, and
-    weights of an older set that are no part of this one are removed last.  A kill before that leaves the old set; a
-    kill during it (a few renames) leaves a whole set, old or new, or a folder that ``open_weights`` refuses: never one
-    that is read as a mixture.
+    weights of an older set that are no part of this one are removed last.  A failure or a kill before that leaves the
+    old set; a kill during it (a few renames) leaves a whole set, old or new, or a folder that is refused, since the
+    index, or a file of ``beside`` that changes, is missing: never one that is read as a mixture.
 
     Raises TypeError as ``save_tensors``; ValueError for two names of one and the same array (tied weights are stored
     once), or a limit that is no positive integer.
@@ -207,13 +209,30 @@ def save_weights(
         for name, part in files.items():
             with (aside / name).open("xb") as file:
                 write(file, starts[name], part)
-        if len(files) > 1:
-            (aside / INDEX).write_text(_index(files), encoding="utf-8")
+        texts = {**({INDEX: _index(files)} if len(files) > 1 else {}), **(beside or {})}
+        for name, text in texts.items():
+            (aside / name).write_text(text, encoding="utf-8")
         for path in aside.iterdir():
             sync(path)
-        return _put_in_place(folder, aside, [*files, *([INDEX] if len(files) > 1 else [])])
+        for name in (*files, *texts):
+            if (folder / name).is_dir():
+                raise IsADirectoryError(f"{folder / name} is a folder: expected a file, or nothing, of that name")
+        _withdraw(folder, beside or {})
+        return _put_in_place(folder, aside, [*files, *texts])
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _withdraw(folder: Path, texts: Mapping[str, str]) -> None:
+    """Remove the files whose text changes: until the new ones are there, the weights are of neither set."""
+    gone = False
+    for name, text in texts.items():
+        path = folder / name
+        if path.exists() and path.read_bytes() != text.encode():
+            path.unlink()
+            gone = True
+    if gone:
+        sync(folder)
 
 
 def _put_in_place(folder: Path, aside: Path, names: list[str]) -> list[Path]:

@@ -91,8 +91,7 @@ class GPT2Config(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_inner is not None:
-            self.check_sizes("n_inner")
+        self.check_sizes("n_inner", optional=True)
         if self.n_embd % self.n_head:
             text = f"n_embd={self.n_embd} is not divisible by n_head={self.n_head}"
             raise FieldError("GPT2Config", "n_embd", text)

@@ -78,6 +78,9 @@ class LlamaConfig(ModelConfig):
         self.check_padding()
         if self.num_attention_heads % self.kv_heads:
             self.refuse("num_attention_heads", f"must be divisible by num_key_value_heads={self.num_key_value_heads}")
+        if isinstance(self.rope_scaling, Mapping):  # a copy: what its giver changes later is not this model's
+            copied = {k: v.item() if isinstance(v, np.generic) else v for k, v in dict(self.rope_scaling).items()}
+            object.__setattr__(self, "rope_scaling", copied)
         if self.head_dim % 2:  # type: ignore[operator]
             self.refuse("head_dim", "must be even: its elements turn in pairs")
         try:

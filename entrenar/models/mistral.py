@@ -24,8 +24,7 @@ class MistralConfig(LlamaConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sliding_window is not None and self.sliding_window < 1:
-            self.refuse("sliding_window", "must be a positive integer or None")
+        self.check_sizes("sliding_window", optional=True)
 
     def window(self, layer: int) -> int | None:
         """The same for every layer."""

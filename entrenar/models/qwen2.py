@@ -38,11 +38,19 @@ class Qwen2Config(LlamaConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kinds = self.layer_types
-        if kinds is not None and (len(kinds) != self.num_hidden_layers or not set(kinds) <= set(KINDS)):
-            self.refuse("layer_types", f"must be {self.num_hidden_layers} of {KINDS}")
-        if self.use_sliding_window and (self.sliding_window is None or self.sliding_window < 1):
+        kinds, layers = self.layer_types, self.num_hidden_layers
+        if kinds is not None and not (
+            isinstance(kinds, tuple) and len(kinds) == layers and all(kind in KINDS for kind in kinds)
+        ):
+            self.refuse("layer_types", f"must be None or a tuple of {layers} of {KINDS}")
+        if kinds is not None and KINDS[1] in kinds and not self.use_sliding_window:
+            self.refuse("layer_types", f"must all be {KINDS[0]!r} unless use_sliding_window is set")
+        if self.use_sliding_window and self.sliding_window is None:
             self.refuse("sliding_window", "must be a positive integer where use_sliding_window is set")
+        self.check_sizes("sliding_window", optional=True)
+        first = self.max_window_layers
+        if isinstance(first, bool) or not isinstance(first, int) or first < 0:
+            self.refuse("max_window_layers", "must be an integer of at least 0")
 
     @property
     def out_bias(self) -> bool:

@@ -17,6 +17,7 @@ N is original_max_position_embeddings for llama3 and yarn.  All of it is float64
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -171,7 +172,7 @@ def rotary_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     given: dict[str, Any] = {}
     for name in ("rope_scaling", "rope_parameters"):
-        part = _mapping(f"config: {name}", config.get(name) or {})
+        part = {} if config.get(name) is None else _mapping(f"config: {name}", config[name])
         for key, value in part.items():
             if given.setdefault(key, value) != value:
                 raise ValueError(
@@ -288,7 +289,7 @@ def _check_integer(name: str, value: Any) -> int:
 def _check_number(name: str, value: Any, zero: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a positive number, got {value!r}")
-    if not (0 < value < math.inf or (zero and value == 0)):
+    if not (0 < value <= sys.float_info.max or (zero and value == 0)):
         raise ValueError(f"{name} must be a positive number, got {value!r}")
     return float(value)
 

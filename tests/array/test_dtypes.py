@@ -1,5 +1,6 @@
 """Dtypes of tensors: what is kept, what is refused, and bfloat16."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -30,6 +31,12 @@ def test_the_default_dtype_can_be_set_and_is_a_float():
 def test_what_no_tensor_can_hold_is_refused(bad):
     with pytest.raises((TypeError, ValueError)):
         en.tensor(bad)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_floats_of_8_bits_are_refused_by_name(name):
+    with pytest.raises(TypeError, match=f"cannot hold {name}"):
+        en.tensor(np.ones(2)).astype(getattr(ml_dtypes, name))
 
 
 def test_complex_is_refused_by_name():

@@ -164,7 +164,7 @@ def test_what_is_no_source_is_told(folder, call, tmp_path):
     (path / "model.safetensors").write_bytes(b"short")
     assert "model.safetensors" in call("generate", path, "-p", "a", status=3).stderr
     (path / "config.json").write_text("{")
-    assert "config.json: not JSON" in call("generate", path, "-p", "a", status=3).stderr
+    assert "config.json: the configuration is not JSON" in call("generate", path, "-p", "a", status=3).stderr
 
 
 def test_a_name_on_the_hub(folder, call, monkeypatch):

@@ -84,7 +84,7 @@ FAULTS = [
         "model:\n  family: mistral\n  sliding_window: 0",
         r":3:3: model.sliding_window: must be a positive .*, got 0",
     ),
-    ("model:\n  family: qwen2\n  layer_types: [a]", r":3:3: model.layer_types: must be 32 of"),
+    ("model:\n  family: qwen2\n  layer_types: [a]", r":3:3: model.layer_types: must be None or a tuple of 32 of"),
     ("model:\n  family: qwen2\n  layer_types: [3]", r":3:17: model.layer_types.0: .*string.*3"),
     ("model:\n  activation_function: gelu_nwe", r":2:3: model.activation_function: .*Did you mean 'gelu_new'\?"),
     (LLAMA + "  max_position_embeddings: 64", r"data.seq_len=128 is above model.max_position_embeddings=64$"),

@@ -23,11 +23,30 @@ SCALING = {"rope_type": "linear", "factor": 2.0}
         (LlamaConfig, {"head_dim": 7}, "head_dim must be even"),
         (LlamaConfig, {"rope_scaling": {"rope_type": "linear"}}, "rotary scaling 'linear' needs 'factor'"),
         (LlamaConfig, {"rope_scaling": {"rope_type": "linear", "factor": "2"}}, ".*factor must be a positive number"),
+        (LlamaConfig, {"rope_scaling": []}, "config: rope_scaling must be a mapping or null"),
+        (LlamaConfig, {"rope_theta": 10**400}, "rope_theta must be a positive number"),
+        (LlamaConfig, {"rms_norm_eps": 10**400}, "rms_norm_eps must be a positive number"),
+        (LlamaConfig, {"head_dim": 10**30}, "head_dim must be below 2147483648"),
+        (LlamaConfig, {"bos_token_id": "1"}, "bos_token_id must be None or an id, got '1'"),
+        (GPT2Config, {"pad_token_id": True}, "pad_token_id must be None or an id, got True"),
+        (GPT2Config, {"eos_token_id": 1.5}, "eos_token_id must be None or an id, or a tuple of ids, got 1.5"),
+        (GPT2Config, {"eos_token_id": (1, "2")}, "eos_token_id must be None or an id, or a tuple of ids"),
+        (GPT2Config, {"activation_function": {}}, "unknown activation_function {}"),
+        (MistralConfig, {"sliding_window": True}, "sliding_window must be a positive integer or None, got True"),
+        (MistralConfig, {"sliding_window": "x"}, "sliding_window must be a positive integer or None, got 'x'"),
+        (Qwen2Config, {"sliding_window": 1.5}, "sliding_window must be a positive integer or None, got 1.5"),
+        (Qwen2Config, {"max_window_layers": "1"}, "max_window_layers must be an integer of at least 0, got '1'"),
+        (
+            Qwen2Config,
+            {"layer_types": True},
+            r"layer_types must be None or a tuple of 32 of \('full_attention', .*True",
+        ),
+        (Qwen2Config, {"layer_types": ["sliding_attention"] * 32}, "layer_types must all be 'full_attention' unless"),
         (MistralConfig, {"attention_bias": True}, "attention_bias must be False, got True"),
         (MistralConfig, {"sliding_window": 0}, "sliding_window must be a positive integer or None, got 0"),
         (Qwen2Config, {"attention_bias": False}, "attention_bias must be True, got False"),
         (Qwen2Config, {"mlp_bias": True}, "mlp_bias must be False, got True"),
-        (GPT2Config, {"n_inner": True}, "n_inner must be a positive integer, got True"),
+        (GPT2Config, {"n_inner": True}, "n_inner must be a positive integer or None, got True"),
         (GPT2Config, {"n_embd": 10, "n_head": 3}, "n_embd=10 is not divisible by n_head=3"),
         (BertConfig, {"hidden_act": "gelu_nev"}, "unknown hidden_act 'gelu_nev'.*Did you mean 'gelu_new'"),
     ],
@@ -36,6 +55,20 @@ def test_a_wrong_field_is_named(config, options, message):
     with pytest.raises(FieldError, match=f"{config.__name__}: {message}") as error:
         config(**options)
     assert error.value.field == next(iter(options))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_size_has_an_upper_bound(name):
+    config = MODELS[name][0]
+    for size in config.SIZES:
+        with pytest.raises(FieldError, match="must be "):
+            config(**{size: 10**30})
+
+
+def test_lists_of_json_are_tuples_here():
+    assert LlamaConfig(eos_token_id=[3, 4]) == LlamaConfig(eos_token_id=(3, 4))
+    kinds = ["full_attention"] * 32
+    assert Qwen2Config(layer_types=kinds).layer_types == tuple(kinds)
 
 
 @pytest.mark.parametrize("config", LLAMAS)

@@ -2,6 +2,7 @@
 
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -146,6 +147,11 @@ def test_an_untied_head_is_not_made_up(llama):
         ({"is_decoder": True}, "is_decoder=True is not supported"),
         ({"rms_norm_eps": 0}, "rms_norm_eps must be a positive number"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"model_type": ["llama"]}, r"model_type must be one of .*, got \['llama'\]"),
+        ({"model_type": None}, "model_type must be one of .*, got None"),
+        ({"num_hidden_layers": 10**8}, "names 100000000 layers, but the weights have 21 tensors only"),
+        ({"vocab_size": 2**31 - 1, "hidden_size": 2**31 - 4}, "no model can have these sizes"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads=.* is not supported"),
     ],
 )
 def test_options_that_change_the_result_are_refused(llama, options, message):
@@ -157,11 +163,20 @@ def test_options_that_change_the_result_are_refused(llama, options, message):
 
 def test_options_that_do_not_matter(llama):
     model, folder = llama
-    configured(folder, use_cache=False, new_trick=None, other_trick=1, torch_dtype="float32")
+    configured(folder, use_cache=False, new_trick=None, other_trick=1, torch_dtype="float32", pruned_heads={})
     np.testing.assert_array_equal(from_pretrained(folder, ignore=["other_trick"])(IDS).data, model(IDS).data)
 
 
-@pytest.mark.parametrize("content", [None, "[]", "{"])
+def test_options_to_ignore_are_a_list(llama):
+    _, folder = llama
+    configured(folder, trick=1)
+    with pytest.raises(TypeError, match=r"ignore takes a list of names, got 'a trick': write ignore=\['a trick'\]"):
+        from_pretrained(folder, ignore="a trick")
+
+
+@pytest.mark.parametrize(
+    "content", [None, "[]", "{", "[" * 9999, '{"model_type": "llama", "model_type": "gpt2"}', "\xff"]
+)
 def test_bad_config_files(llama, content):
     _, folder = llama
     path = folder / "config.json"
@@ -177,6 +192,19 @@ def test_the_dtype_is_the_file_s_or_the_one_asked_for(llama):
     assert {p.dtype for p in from_pretrained(folder).parameters()} == {np.dtype("float16")}
     with pytest.raises(TypeError, match="float dtype"):
         from_pretrained(folder, dtype="int32")
+    with pytest.raises(TypeError, match="unknown dtype 'auto'"):
+        from_pretrained(folder / "missing", dtype="auto")
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_weights_of_8_bits_are_refused_by_name(llama, dtype):
+    _, folder = llama
+    kind = getattr(ml_dtypes, dtype)
+    rewritten(folder, lambda tensors: tensors.update({"lm_head.weight": tensors["lm_head.weight"].astype(kind)}))
+    with pytest.raises(
+        DataError, match=rf"1 tensors are of a dtype that is not computed with: lm_head\.weight: {dtype}"
+    ):
+        from_pretrained(folder)
 
 
 def test_padding_changes_nothing(model):
